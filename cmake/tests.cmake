@@ -19,7 +19,7 @@ if(files)
   if(LQ_AMX)
     add_library(emulated_amx OBJECT ${LQ_AMX})
     target_compile_definitions(emulated_amx PRIVATE LQ_TILES_EMU lq_gram_amx=lq_gram_emu lq_rough_amx=lq_rough_emu lq_cpu_amx_slots=lq_cpu_emu_slots
-      lq_matmul_f32_bf16_bf16any_amx=lq_matmul_f32_bf16_bf16any_emu lq_attn_amx=lq_attn_emu)
+      lq_matmul_f32_bf16_bf16any_amx=lq_matmul_f32_bf16_bf16any_emu lq_matmul_f32_bf16_bf16x86_amx=lq_matmul_f32_bf16_bf16x86_emu lq_attn_amx=lq_attn_emu)
     foreach(of int2 int3 int4 int5 int6 int8 table4)
       target_compile_definitions(emulated_amx PRIVATE lq_matmul_f32_q8_${of}x86_amx=lq_matmul_f32_q8_${of}x86_emu)
     endforeach()

@@ -16,6 +16,7 @@ X86_NAMES(int2) X86_NAMES(int3) X86_NAMES(int4) X86_NAMES(int5) X86_NAMES(int6) 
 MANY(lq_many_f32_q8_int2x86_avx2) MANY(lq_many_f32_q8_int3x86_avx2) MANY(lq_many_f32_q8_int5x86_avx2)
 MANY(lq_many_f32_q8_int6x86_avx2) MANY(lq_many_f32_q8_int8x86_avx2) MANY(lq_many_f32_q8_table4x86_avx2)
 CODES(lq_codes_u8_q8_tableany_avx512) CODES(lq_codes_u8_q8_tableany_avx2) MANY(lq_matmul_f32_bf16_bf16any_amx)
+MANY(lq_matmul_f32_bf16_bf16x86_amx)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
 ROWS(lq_rows_f32_f32_codedx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
@@ -74,10 +75,12 @@ const lq_ukr lq_ukrs[] = {
     RECODE(LQ_W_TABLE, LQ_ISA_AVX512, lq_codes_u8_q8_tableany_avx512),
     {ROW(LQ_ISA_AVX512 | LQ_ISA_AMX, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 16, lq_matmul_f32_bf16_bf16any_amx),
      .many = lq_matmul_f32_bf16_bf16any_amx},
+    {ROW(LQ_ISA_AVX512 | LQ_ISA_AMX, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_X86, LQ_X86_ROWS,
+         lq_matmul_f32_bf16_bf16x86_amx), .many = lq_matmul_f32_bf16_bf16x86_amx},
     {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 4, lq_matmul_f32_bf16_bf16any_avx512bf16),
      .run = lq_matmul_f32_bf16_bf16any_avx512bf16},
     {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_X86, LQ_X86_ROWS,
-         lq_matmul_f32_bf16_bf16x86_avx512bf16), .unless = LQ_ISA_AMX, .run = lq_matmul_f32_bf16_bf16x86_avx512bf16},
+         lq_matmul_f32_bf16_bf16x86_avx512bf16), .run = lq_matmul_f32_bf16_bf16x86_avx512bf16},
     FP8(HALVE, LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX, lq_rows_bf16_bf16_fp8any_avx512bf16),
     FP8(SMALL, LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8any_avx512bf16),
     FP8(SMALL_X86, LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8x86_avx512bf16),

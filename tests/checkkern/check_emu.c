@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 lq_ukr_many lq_matmul_f32_q8_int2x86_emu, lq_matmul_f32_q8_int3x86_emu, lq_matmul_f32_q8_int4x86_emu,
     lq_matmul_f32_q8_int5x86_emu, lq_matmul_f32_q8_int6x86_emu, lq_matmul_f32_q8_int8x86_emu,
-    lq_matmul_f32_q8_table4x86_emu, lq_matmul_f32_bf16_bf16any_emu;
+    lq_matmul_f32_q8_table4x86_emu, lq_matmul_f32_bf16_bf16any_emu, lq_matmul_f32_bf16_bf16x86_emu;
 lq_ukr_run lq_matmul_f32_q8_int2x86_evex, lq_matmul_f32_q8_int3x86_evex, lq_matmul_f32_q8_int4x86_evex,
     lq_matmul_f32_q8_int5x86_evex, lq_matmul_f32_q8_int6x86_evex, lq_matmul_f32_q8_int8x86_evex,
     lq_matmul_f32_q8_table4x86_evex;
@@ -34,11 +34,12 @@ void ck_emu_rows(const lq_ukr **chosen) {
 #define BOTH(OF)                                                                  \
     {"lq_matmul_f32_q8_" #OF "x86_amx", lq_matmul_f32_q8_##OF##x86_emu, NULL},    \
     {"lq_matmul_f32_q8_" #OF "x86_avxvnni", NULL, lq_matmul_f32_q8_##OF##x86_evex}
-    enum { ROWS = 15 };
+    enum { ROWS = 16 };
     static lq_ukr rows[ROWS];
     static const struct { const char *name; lq_ukr_many *many; lq_ukr_run *run; } all[ROWS] = {
         BOTH(int2), BOTH(int3), BOTH(int4), BOTH(int5), BOTH(int6), BOTH(int8), BOTH(table4),
         {"lq_matmul_f32_bf16_bf16any_amx", lq_matmul_f32_bf16_bf16any_emu, NULL},
+        {"lq_matmul_f32_bf16_bf16x86_amx", lq_matmul_f32_bf16_bf16x86_emu, NULL},
     };
     for (; *chosen; chosen++)
         for (int i = 0; i < ROWS; i++) {

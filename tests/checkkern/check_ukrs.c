@@ -160,6 +160,12 @@ static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: other bits than %s", what, c->name);
     }
+    if (u->act == LQ_BF16 && u->layout == LQ_X86 && u->needs & LQ_ISA_AMX) { // packed or not, tiles add in one order
+        const lq_mat z = ck_mat(rows, (int)n, 0);
+        const lq_ukr *r = lq_ukr_find(ref, &any, LQ_BF16);
+        lq_ukr_tiles(ref, r, &any, &a, 0, (n + r->tile_n - 1) / r->tile_n, 0, rows, z.p, z.stride, scratch);
+        CHECK(ck_mat_same(&y, &z), "%s: other bits than %s", what, r->name);
+    }
     if (rows <= TOP) check_heights(ref, u, &w, &x, &a, &y, what);
     ck_done(what);
 }

@@ -1,11 +1,12 @@
-// dot_amx.c: bf16 activations x rows of bf16 weights by tiles (tiles.h), whatever their number. Owns nothing.
+// dot_amx.c: bf16 activations x bf16 weights by tiles (tiles.h), whatever their number: rows, or packed as layout x86
+// has them, whose pairs of k lie as a register wants them. Owns nothing.
 //
 // Order of sums, the same at every M: 32 k at a time, as amx.h says of one product. What lies behind the last k is 0.
 //
 // A pass is up to 512 rows x 8 tiles of 16 weight rows, whose sums lie in scratch; up to 64 rows x one tile, whose sums
-// stay in registers. K goes by in ranges: those of two tiles, or of one, become a panel of pairs in the first cache,
-// which all rows meet, 32 or 64 at a time. Rows of activations are read where they lie, an odd number of lines apart
-// (act.c), so that they do not meet in a cache.
+// stay in registers. K goes by in ranges: those of two tiles, or of one, become a panel of pairs in the first cache
+// (packed, they are one), which all rows meet, 32 or 64 at a time. Rows of activations are read where they lie, an odd
+// number of lines apart (act.c), so that they do not meet in a cache.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/tiles.h"
 #include "kernels/cpu/x86/unroll.h"
@@ -13,7 +14,7 @@
 
 enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, DEEP = 32, RANGE = 256 /* k */,
        MOST_ROWS = 512, STRIPS = MOST_ROWS / SIDE, MOST_TILES = 8, LOW_STRIPS = 4, LOW_RANGE = 64,
-       LOW_AHEAD = 256 /* k */ };
+       LOW_AHEAD = 256 /* k */, K_BYTES = TILE_WIDE / 2 /* of a tile */ };
 
 // What a call has of scratch. A block is two strips x two tiles: the first strip's with both tiles, then the second's.
 typedef struct work {
@@ -26,6 +27,8 @@ _Static_assert(sizeof(work) <= LQ_MANY_BYTES, "what ukr.h says");
 
 typedef struct pass {
     const uint16_t *w;
+    const char *packed; // NULL: rows
+    size_t tile;        // bytes of one, packed
     const char *x;
     size_t x_row;       // bytes
     int64_t n, k;
@@ -87,6 +90,28 @@ INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, ptrdiff
     }
 }
 
+// How many bytes `tiles` and `k` further are: of rows each of them.
+INLINE ptrdiff_t apart(const pass *p, int64_t tiles, int64_t k) {
+    return p->packed ? tiles * (ptrdiff_t)p->tile + k * K_BYTES : 2 * (tiles * SIDE * p->k + k);
+}
+
+// Where the panel is: a packed one lies there, but for a last register that is not full.
+INLINE const char *panel_of(const pass *p, int64_t t, int64_t k0, int64_t k1, ptrdiff_t next, char *to) {
+    if (!p->packed) {
+        panel_make(p, t, k0, k1, next, to);
+        return to;
+    }
+    const char *from = p->packed + apart(p, t, k0);
+    const size_t bytes = (size_t)(k1 - k0 + 1) / 2 * TILE_WIDE, over = bytes % TILE_BYTES;
+    if (next)
+        for (size_t i = 0; i < bytes; i += TILE_WIDE)
+            _mm_prefetch((const char *)((uintptr_t)from + i + (uintptr_t)next), _MM_HINT_T1);
+    if (!over) return from;
+    memcpy(to, from, bytes);
+    memset(to + bytes, 0, TILE_BYTES - over);
+    return to;
+}
+
 // --- blocks ---
 
 INLINE void sum_store(const int sum, float *to, size_t row) { // registers have names, not numbers
@@ -116,14 +141,15 @@ INLINE void sums_out(const pass *p, int tile, int strip, const bool high, const 
     if (high && wide) sum_out(p, 3, tile + 1, strip + 1);
 }
 
-// Columns k0..k1, which are in the panel, of one or two strips.
-INLINE void range_dots(const pass *p, int64_t k0, int64_t k1, int strip, const bool high, const bool wide) {
-    const char *x = p->x + (size_t)(p->m0 + row_of(p, strip)) * p->x_row + (size_t)k0 * 2, *b = p->work->panel[0];
+// Columns k0..k1, whose panels are b and c, of one or two strips.
+INLINE void range_dots(const pass *p, int64_t k0, int64_t k1, const char *b, const char *c, int strip, const bool high,
+                       const bool wide) {
+    const char *x = p->x + (size_t)(p->m0 + row_of(p, strip)) * p->x_row + (size_t)k0 * 2;
     const size_t row = p->x_row, below = (size_t)(row_of(p, strip + high) - row_of(p, strip)) * row;
-    for (int64_t k = k0; k < k1; k += DEEP, x += TILE_WIDE, b += TILE_BYTES) {
+    for (int64_t k = k0; k < k1; k += DEEP, x += TILE_WIDE, b += TILE_BYTES, c += TILE_BYTES) {
         tile_load(4, x, row);
         tile_load(6, b, TILE_WIDE);
-        if (wide) tile_load(7, b + sizeof p->work->panel[0], TILE_WIDE);
+        if (wide) tile_load(7, c, TILE_WIDE);
         if (high) tile_load(5, x + below, row);
         tile_dot_bf16(0, 4, 6);
         if (wide) tile_dot_bf16(1, 4, 7);
@@ -137,7 +163,8 @@ INLINE void range_dots(const pass *p, int64_t k0, int64_t k1, int strip, const b
 // Up to 64 rows with one tile. Memory, which is what takes the time, is asked for by the processor itself: 16 streams,
 // of which it only cannot know where the next tile's begin.
 INLINE void low_run(const pass *p, const int strips) {
-    const int64_t last = p->k > LOW_AHEAD ? p->k - LOW_AHEAD : 0;
+    const int64_t last = p->k > LOW_AHEAD ? p->k - LOW_AHEAD : 0; // from where on the next tile of rows is asked for
+    const ptrdiff_t next = p->packed ? apart(p, 0, LOW_AHEAD) : apart(p, 1, -last);
     const char *x[LOW_STRIPS];
     for (int i = 0; i < strips; i++) x[i] = p->x + (size_t)(p->m0 + row_of(p, i)) * p->x_row;
     tile_zero(0);
@@ -145,9 +172,8 @@ INLINE void low_run(const pass *p, const int strips) {
     if (strips > 2) tile_zero(2);
     if (strips > 3) tile_zero(3);
     for (int64_t k0 = 0, k1; k0 < p->k; k0 = k1) {
-        const char *b = p->work->panel[0];
         k1 = least(k0 + LOW_RANGE, p->k);
-        panel_make(p, p->t0, k0, k1, k0 < last ? 0 : 2 * (SIDE * p->k - last), p->work->panel[0]);
+        const char *b = panel_of(p, p->t0, k0, k1, p->packed || k0 >= last ? next : 0, p->work->panel[0]);
         for (int64_t k = k0; k < k1; k += DEEP, b += TILE_BYTES) {
             tile_load(6, b, TILE_WIDE);
             tile_load(4, x[0] + 2 * k, p->x_row);
@@ -166,21 +192,21 @@ INLINE void low_run(const pass *p, const int strips) {
     if (strips > 3) sum_out(p, 3, 0, 3);
 }
 
-INLINE void block_run(const pass *p, int64_t k0, int64_t k1, int tile, int strip, const bool high, const bool wide) {
+INLINE void block_run(const pass *p, int64_t k0, int64_t k1, const char *const b[2], int tile, int strip,
+                      const bool high, const bool wide) {
     float (*f)[SUMS] = p->work->f[tile / 2][strip / 2];
     if (k0) sums_load(f, high, wide);
     else sums_zero(high, wide);
-    range_dots(p, k0, k1, strip, high, wide);
+    range_dots(p, k0, k1, b[0], b[1], strip, high, wide);
     if (k1 < p->k) sums_store(f, high, wide);
     else sums_out(p, tile, strip, high, wide);
 }
 
-// How many numbers behind columns k0..k1 of two tiles those lie that are needed next: the same of the next two, or the
-// next columns of the first two, or the first columns of the next pass.
-static int64_t next_of(const pass *p, int tile, int64_t k0, int64_t k1) {
-    const int64_t two = 2 * SIDE * p->k;
-    if (tile + 2 < p->tiles) return two;
-    return k1 < p->k ? k1 - k0 - tile * SIDE * p->k : two - k0;
+// How far behind columns k0..k1 of two tiles those lie that are needed next: the same of the next two, or the next
+// columns of the first two, or the first columns of the next pass.
+static ptrdiff_t next_of(const pass *p, int tile, int64_t k0, int64_t k1) {
+    if (tile + 2 < p->tiles) return apart(p, 2, 0);
+    return k1 < p->k ? apart(p, -tile, k1 - k0) : apart(p, 2, -k0);
 }
 
 static void high_run(const pass *p) {
@@ -188,14 +214,15 @@ static void high_run(const pass *p) {
         k1 = least(k0 + RANGE, p->k);
         for (int tile = 0; tile < p->tiles; tile += 2) {
             const bool wide = tile + 1 < p->tiles;
-            const ptrdiff_t next = 2 * next_of(p, tile, k0, k1);
-            for (int i = 0; i <= wide; i++) panel_make(p, p->t0 + tile + i, k0, k1, next, p->work->panel[i]);
+            const ptrdiff_t next = next_of(p, tile, k0, k1);
+            const char *b[2] = {NULL, p->work->panel[1]};
+            for (int i = 0; i <= wide; i++) b[i] = panel_of(p, p->t0 + tile + i, k0, k1, next, p->work->panel[i]);
             for (int strip = 0; strip < p->strips; strip += 2) {
                 const bool high = strip + 1 < p->strips;
-                if (high && wide) block_run(p, k0, k1, tile, strip, true, true);
-                else if (high) block_run(p, k0, k1, tile, strip, true, false);
-                else if (wide) block_run(p, k0, k1, tile, strip, false, true);
-                else block_run(p, k0, k1, tile, strip, false, false);
+                if (high && wide) block_run(p, k0, k1, b, tile, strip, true, true);
+                else if (high) block_run(p, k0, k1, b, tile, strip, true, false);
+                else if (wide) block_run(p, k0, k1, b, tile, strip, false, true);
+                else block_run(p, k0, k1, b, tile, strip, false, false);
             }
         }
     }
@@ -209,10 +236,10 @@ static void pass_run(const pass *p) {
     else low_run(p, 4);
 }
 
-lq_ukr_many lq_matmul_f32_bf16_bf16any_amx; // named in ukr.c
-void lq_matmul_f32_bf16_bf16any_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
-                                    float *y, size_t ldy, void *scratch) {
+static void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                       size_t ldy, void *scratch) {
     pass p = {.w = w->q, .x = a->q, .x_row = a->q_row * 2, .n = w->n, .k = w->k, .y = y, .ldy = ldy, .work = scratch};
+    if (w->layout == LQ_X86) p.packed = w->q, p.tile = lq_x86_row(&w->type, w->k) * SIDE;
     const int most = m1 - m0 <= LOW_STRIPS * SIDE ? 1 : MOST_TILES;
     tiles_begin(TILE_WIDE, m1 - m0 < SIDE ? m1 - m0 : SIDE);
     for (int m = m0, parts = (m1 - m0 + MOST_ROWS - 1) / MOST_ROWS; parts > 0; parts--, m += p.rows) {
@@ -226,4 +253,15 @@ void lq_matmul_f32_bf16_bf16any_amx(const lq_weight *w, const lq_act *a, int64_t
         }
     }
     tiles_end();
+}
+
+lq_ukr_many lq_matmul_f32_bf16_bf16any_amx, lq_matmul_f32_bf16_bf16x86_amx; // named in ukr.c
+void lq_matmul_f32_bf16_bf16any_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+                                    float *y, size_t ldy, void *scratch) {
+    passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch);
+}
+
+void lq_matmul_f32_bf16_bf16x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+                                    float *y, size_t ldy, void *scratch) {
+    passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch);
 }
