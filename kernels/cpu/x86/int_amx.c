@@ -10,7 +10,7 @@
 #include "kernels/cpu/x86/int_avx512.h"
 #include "kernels/cpu/x86/tiles.h"
 
-enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, ROW_BYTES = SIDE * 4, RANGE = 256 /* k */, MOST_ROWS = 512,
+enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, ROW_BYTES = SIDE * 4, RANGE = 512 /* k */, MOST_ROWS = 512,
        STRIPS = MOST_ROWS / SIDE, MOST_TILES = 8, LOW_ROWS = 64, LOW_TILES = 2 };
 
 // Of two strips x two tiles: the first strip's with both tiles, then the second one's.
