@@ -407,8 +407,10 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         const int kind = t.group == 128 ? 0 : t.group == 32 ? 1 : 2;
         if (!high[kind]) check_one(ref, u, &t, CK_WATCHED ? 33 : kind ? 96 : 160, kind ? 256 : 640, 512);
         high[kind] = true;
-        if (u->layout == LQ_X86 && u->act == LQ_BF16) // in cuts of 4096: more than one, and one tile behind four
+        if (u->layout == LQ_X86 && u->act == LQ_BF16) { // in cuts of 4096: more than one, and one tile behind four
             check_one(ref, u, &t, 77, CK_WATCHED ? 4501 : 9001, CK_WATCHED ? 19 : 37);
+            check_one(ref, u, &t, 77, 813, 83);
+        }
         if (u->act == LQ_I8) check_saturated(ref, u, &t, t.act.asym && t.asym ? 1089 : 1088);
         for (int j = 0; j < 3 && u->act == LQ_I8 && lq_dtype_size(t.scale) == 1; j++)
             if (j == 0 || t.scale == LQ_E4M3) check_extremes(ref, u, &t, j == 2 ? 0x1p121f : j == 1 ? 1e-40f : 0);
@@ -453,6 +455,9 @@ static void check_tall(const lq_dev *ref, const lq_ukr *u) {
                                      {.bits = 4, .scale = LQ_F32, .act = {.elem = LQ_I8}},
                                      {.bits = 8, .group = 128, .asym = true, .scale = LQ_F16},
                                      {.bits = 8, .group = 1024, .scale = LQ_F16},
+                                     {.bits = 3, .group = 288, .scale = LQ_F16}, // of 48 k and units of 32
+                                     {.bits = 5, .group = 480, .asym = true, .scale = LQ_F16},
+                                     {.bits = 6, .group = 672, .scale = LQ_F32},
                                      {.bits = 8, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
                                      {.bits = 4, .book = 2, .group = 64, .scale = LQ_F32}};
     const bool amx = u->needs & LQ_ISA_AMX;

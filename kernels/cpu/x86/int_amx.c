@@ -308,6 +308,7 @@ static int depth_of(int G) {
 }
 
 INLINE void pass_run(const pass *p) {
+    // Of a larger cell a part is whole registers and, whatever their depth, whole units of 32 codes.
     const int64_t G = p->c.G, k = p->c.groups * G, cells = RANGE / G * G, part = RANGE / p->depth * p->depth;
     ended e = {0};
     if (p->c.more) y_begin(p);
