@@ -2,9 +2,9 @@
 //
 // From the bottom up: attn.h and sample.h; quant.c and sample.c, which portable slots and those of an ISA both
 // use; the slots (ref.c, attn.c, moe.c, scan.c, solve.c, matmul.c and x86/); cpu.c, which puts them into a table: the
-// portable ones into every slot, then each ISA this machine has overwrites what it does better. quant, matmul and moe
-// are the same functions on all: they find what differs in lq_cpu. Files compiled for an ISA are entered only through
-// tables, so that no wide instruction runs where it may not.
+// portable ones into every slot, then each ISA this machine has overwrites what it does better. quant, kv_write,
+// matmul, moe, round and refine are the same functions on all: they find what differs in lq_cpu. Files compiled for an
+// ISA are entered only through tables, so that no wide instruction runs where it may not.
 #ifndef LQ_CPU_H
 #define LQ_CPU_H
 #include "kernels/element.h"

@@ -48,7 +48,7 @@ void lq_ukr_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                         size_t ldy);
 // The same for LQ_MANY_ROWS rows of activations and more, in LQ_MANY_BYTES of scratch that begin at a line of 64 bytes.
-enum { LQ_MANY_ROWS = 16, LQ_MANY_BYTES = 560 * 1024 };
+enum { LQ_MANY_ROWS = 16, LQ_MANY_BYTES = 536 * 1024 };
 typedef void lq_ukr_many(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                          size_t ldy, void *scratch);
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to

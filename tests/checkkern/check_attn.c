@@ -367,6 +367,12 @@ static void check_kv_write(lq_dev *dev) {
         scene_clear(&c);
         lq_mat_row(&c.k, 3)[2] = NAN;
         lq_mat_row(&c.k, 4)[20] = 1e6f;
+        lq_mat_row(&c.v, 6)[1] = -INFINITY;
+        for (int d = 0; d < 2 * w.dk; d++) {
+            lq_mat_row(&c.k, 5)[d] = 0;
+            lq_mat_row(&c.k, 7)[d] *= 1e-36f;
+            lq_mat_row(&c.k, 8)[d] *= 1e-40f; // 127 over it is no number
+        }
         batch_make(&c, &b, zero, w.len);
         dev->ops.kv_write(dev, &(lq_kv_write_args){.rows = &b.rows, .k = c.k, .v = c.v, .cache = c.cache});
         int wrong = 0;
@@ -377,12 +383,13 @@ static void check_kv_write(lq_dev *dev) {
                     const float *x = lq_mat_row(v ? &c.v : &c.k, r) + h * n;
                     double top = 0;
                     bool odd = false;
-                    for (int d = 0; d < n; d++) top = fmax(top, fabs((double)x[d])), odd |= isnan(x[d]);
+                    for (int d = 0; d < n; d++) top = fmax(top, fabs((double)x[d])), odd |= !isfinite(x[d]);
                     for (int d = 0; d < n; d++) {
                         const double got = stored(&c, b.seq[r], h, v, b.pos[r], d);
                         float want = x[d];
                         if (types[t] == LQ_I8) {
-                            wrong += odd ? !isnan(got) : fabs(got - (double)want) > top / 127 * (0.5 + 127 * 0x1p-21);
+                            const double off = top < 0x1p-120 ? top : top / 127 * (0.5 + 127 * 0x1p-21);
+                            wrong += odd ? !isnan(got) : !(fabs(got - (double)want) <= off);
                             continue;
                         }
                         const float s = types[t] == LQ_E4M3 ? c.cache.scale[h * 2 + v] : 1;

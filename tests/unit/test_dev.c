@@ -118,9 +118,7 @@ static void test_can(void) {
             CHECK(lq_wtype_parse(names[n], &t, &err), "%s", err.text);
             CHECK(d->ops.can(d, &t, LQ_ANY, &err), "%s: %s", names[n], err.text);
             const bool x86 = lq_pack_has(LQ_X86, &t, 64, 256) &&
-                             (n == 1   ? strstr(d->isa, "bf16") || strstr(d->isa, "amx")
-                              : n == 6 ? strstr(d->isa, "bf16") && !strstr(d->isa, "amx")
-                                       : true);
+                             ((n != 1 && n != 6) || (strstr(d->isa, "bf16") && (n == 1 || !strstr(d->isa, "amx"))));
             CHECK(d->ops.can(d, &t, LQ_X86, &err) == x86, "%s in x86: %s", names[n], err.text);
             CHECK(lq_dev_layout(d, &t, 64, 256) == (x86 ? d->layout : LQ_ANY), "where %s wants %s", isas[i], names[n]);
         }

@@ -23,13 +23,14 @@ INLINE __m512 dot2(__m512 s, __m512i w, __m512i x) { return _mm512_dpbf16_ps(s, 
 typedef struct ahead { const char *at; size_t step; } ahead;
 
 // Block b's of `blocks`, each of so many pairs: `bytes` of one of WIDE tiles, or as many as there are, which lie `tile`
-// bytes apart from here + next on, or a share of that.
+// bytes apart from here + next on, or a share of that. (The last share may end some lines further.)
 INLINE ahead ahead_of(const char *here, int64_t next, size_t tile, int64_t tiles, size_t bytes, int64_t pairs, int b,
                       int blocks) {
     const int share = blocks < WIDE ? 1 : blocks / WIDE, i = b / share;
     const size_t steps = (size_t)pairs * (size_t)share, step = (bytes + steps - 1) / steps;
-    if (i >= WIDE || i >= tiles) return (ahead){here, 0};
-    return (ahead){here + next + (size_t)i * tile + (size_t)(b % share) * (size_t)pairs * step, step};
+    const size_t from = (size_t)(b % share) * (size_t)pairs * step;
+    if (i >= WIDE || i >= tiles || from >= bytes) return (ahead){here, 0};
+    return (ahead){here + next + (size_t)i * tile + from, step};
 }
 
 // Every second pair of k from w and x on, `count` of them, of N tiles, `tile` bytes apart, against HIGH rows.

@@ -160,8 +160,8 @@ INLINE void range_dots(const pass *p, int64_t k0, int64_t k1, const char *b, con
 
 // --- passes ---
 
-// Up to 64 rows with one tile. Memory, which is what takes the time, is asked for by the processor itself: 16 streams,
-// of which it only cannot know where the next tile's begin.
+// Up to 64 rows with one tile. Memory is what takes the time. Of rows the processor asks for it itself: 16 streams, of
+// which it only cannot know where the next tile's begin; what is packed is asked for line by line.
 INLINE void low_run(const pass *p, const int strips) {
     const int64_t last = p->k > LOW_AHEAD ? p->k - LOW_AHEAD : 0; // from where on the next tile of rows is asked for
     const ptrdiff_t next = p->packed ? apart(p, 0, LOW_AHEAD) : apart(p, 1, -last);

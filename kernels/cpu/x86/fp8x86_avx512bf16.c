@@ -174,9 +174,10 @@ lq_ukr_run lq_matmul_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1,
                                           float *y, size_t ldy) {
     const area a = area_of(w, act, y, ldy);
+    cut c;
     for (int64_t t = t0; t < t1; t++)
         for (int64_t k = 0; k < a.k; k += CUT) {
-            cut c = {.t = t, .k = k, .end = cut_end(&a, k)};
+            c.t = t, c.k = k, c.end = cut_end(&a, k);
             for (int m = m0, some; m < m1; m += some) {
                 some = m1 - m < TALL ? m1 - m : TALL;
                 thins[a.shifts][some - 1](&a, &c, m, NULL);
