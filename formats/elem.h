@@ -71,10 +71,8 @@ LQ_FN float lq_bf16_near(float f) { return lq_bf16_widen(lq_bf16_narrow(f)); }
 
 LQ_FN uint32_t lq_e4m3_narrow(float f) {
     uint32_t b = lq_bits(f), u = b & 0x7fffffff;
-    uint32_t in = u < 0x44000000 ? u : 0; // 512: far above 448
-    uint32_t r = lq_float_narrow(in, 20, 120, 16384.0f);
-    r = u >= 0x44000000 || r > 0x7e ? 0x7f : r;
-    return r | (b >> 24 & 0x80);
+    uint32_t r = lq_float_narrow(u < 0x44000000 ? u : 0x44000000, 20, 120, 16384.0f); // 512: far above 448
+    return (r > 0x7e ? 0x7f : r) | (b >> 24 & 0x80);
 }
 
 LQ_FN uint32_t lq_e5m2_narrow(float f) {

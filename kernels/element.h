@@ -81,8 +81,8 @@ LQ_FN void lq_narrow_all(const float *x, int n, lq_dtype t, float by, void *q) {
     else if (t == LQ_F16) for (int i = 0; i < n; i++) half[i] = (uint16_t)lq_f16_narrow(x[i]);
     else for (int i = 0; i < n; i++) {
         const uint32_t u = lq_bits(x[i] * by), size = u & 0x7fffffff, most = 0x43e00000; // 448
-        const uint32_t code = lq_float_narrow(size < most ? size : most, 20, 120, 16384.0f); // as lq_e4m3_narrow has it
-        small[i] = (uint8_t)((size > 0x7f800000 ? 0x7f : code) | (u >> 24 & 0x80));
+        const uint32_t held = size > most && size <= 0x7f800000 ? most : size;
+        small[i] = (uint8_t)lq_e4m3_narrow(lq_float(held | (u & 0x80000000)));
     }
 }
 

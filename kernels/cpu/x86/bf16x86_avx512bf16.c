@@ -13,8 +13,7 @@
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/couples.h"
 
-enum { CUT = 4096, TILE = LQ_X86_ROWS,
-       NEAR = 4096, FAR = 16384 /* bytes */, ASKING = 4 /* rows: fewer leave the machine time to look ahead itself */ };
+enum { TILE = LQ_X86_ROWS, ASKING = 4 /* rows: fewer leave the machine time to look ahead itself */ };
 
 typedef struct area { // of one call
     const char *w;
@@ -25,7 +24,6 @@ typedef struct area { // of one call
     size_t ldy;
 } area;
 
-INLINE int64_t cut_end(const area *a, int64_t k) { return a->k - k < CUT ? a->k : k + CUT; }
 INLINE float *sums_at(const area *a, int64_t t, int m) { return a->y + (size_t)m * a->ldy + (size_t)t * TILE; }
 
 // A cut's sums join those of the cuts before.
@@ -33,17 +31,6 @@ INLINE void join(const area *a, int64_t t, int m, vm some, int64_t k, __m512 eve
     float *y = sums_at(a, t, m);
     const __m512 sum = vf_add(even, odd);
     vf_store_m(some, y, k ? vf_add(vf_load_m(some, y), sum) : sum);
-}
-
-// passing: a tile's turn comes once, its lines go to the first cache and nowhere else.
-INLINE void line_ask(const char *w, const bool passing) {
-    if (passing) {
-        _mm_prefetch(w + FAR, _MM_HINT_NTA);
-        _mm_prefetch(w + NEAR, _MM_HINT_NTA);
-    } else {
-        _mm_prefetch(w + FAR, _MM_HINT_T1);
-        _mm_prefetch(w + NEAR, _MM_HINT_T1);
-    }
 }
 
 // A pair of k, at w and x, against M rows.
@@ -56,7 +43,7 @@ INLINE void thin(const area *a, int64_t t, int m, int64_t k0, int64_t k1, const 
     const vm some = columns(a->n, t);
     const char *w = a->w + (size_t)t * a->tile + (size_t)k0 / 2 * LINE;
     for (int64_t k = k0, i = k0; k < k1; k += CUT) {
-        const int64_t end = k1 - k < CUT ? k1 : k + CUT;
+        const int64_t end = cut_end(k, k1);
         __m512 even[TALL], odd[TALL];
         const uint16_t *x = a->x + (size_t)m * a->x_row + k;
         EACH (int r = 0; r < M; r++) even[r] = odd[r] = vf_zero();
@@ -91,15 +78,6 @@ static void block(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead
         EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a->n, t + i), k, even[r][i], s[r][i]);
 }
 
-// What block b of `blocks` asks for: of what comes behind the cut at k of the tiles from t on. That is their next cut,
-// or the first one of the tiles behind, whoever's they are.
-INLINE ahead next_of(const area *a, int64_t t, int64_t k, int b, int blocks) {
-    const int64_t end = cut_end(a, k), at = end < a->k ? end : 0, from = at ? t : t + WIDE;
-    return ahead_of(a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE,
-                    (from - t) * (int64_t)a->tile + (at - k) / 2 * LINE, a->tile, (a->n + TILE - 1) / TILE - from,
-                    (size_t)(cut_end(a, at) - at) / 2 * LINE, (end - k + 1) / 2, b, blocks);
-}
-
 lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                            int m1, float *y, size_t ldy) {
@@ -107,6 +85,7 @@ void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act
     const int blocks = (m1 - m0 - first) / HIGH;
     const area a = {.w = w->q, .x = act->q, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->q_row, .n = w->n,
                     .k = w->k, .y = y, .ldy = ldy};
+    const packed all = {a.w, a.tile, LINE / 2, (a.n + TILE - 1) / TILE, a.k};
     thin_fn *const *by = thins[!blocks && is_zen5()];
     if (!blocks) {
         for (int64_t t = t0; t < t1; t++) by[first - 1](&a, t, m0, 0, a.k);
@@ -115,10 +94,10 @@ void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act
     for (int64_t from = t0, to; from < t1; from = to) {
         to = t1 - from < WIDE ? t1 : from + WIDE;
         for (int64_t k = 0, end; k < a.k; k = end) {
-            end = cut_end(&a, k);
+            end = cut_end(k, a.k);
             for (int64_t t = from; t < to; t++) by[first - 1](&a, t, m0, k, end);
             for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
-                if (to - from == WIDE) block(&a, from, m, k, end, next_of(&a, from, k, b, blocks));
+                if (to - from == WIDE) block(&a, from, m, k, end, ahead_of(&all, from, k, b, blocks));
                 else for (int64_t t = from; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
             }
         }

@@ -6,7 +6,8 @@
 #include "kernels/cpu/x86/vec.h"
 
 enum { LINE = 64 /* bytes of a pair of k of 16 rows */, HIGH = 6, WIDE = 4 /* rows and tiles of a block */,
-       TALL = 12 /* rows that meet a tile as it comes from memory */ };
+       TALL = 12 /* rows that meet a tile as it comes from memory */,
+       CUT = 4096 /* k: of WIDE tiles they stay in the second cache */, NEAR = 4096, FAR = 16384 /* bytes */ };
 
 // Rows of the first part of so many: the rest are whole blocks.
 INLINE int first_part(int rows) { return rows <= TALL ? rows : rows - (rows - TALL + HIGH - 1) / HIGH * HIGH; }
@@ -19,18 +20,40 @@ typedef int32_t __attribute__((may_alias, aligned(2))) couple;
 INLINE __m512i couple_of(const uint16_t *x) { return _mm512_set1_epi32(*(const couple *)(const void *)x); }
 INLINE __m512 dot2(__m512 s, __m512i w, __m512i x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
 
+INLINE int64_t cut_end(int64_t k, int64_t end) { return end - k < CUT ? end : k + CUT; }
+
+// passing: a tile's turn comes once, its lines go to the first cache and nowhere else.
+INLINE void line_ask(const char *w, const bool passing) {
+    if (passing) {
+        _mm_prefetch(w + FAR, _MM_HINT_NTA);
+        _mm_prefetch(w + NEAR, _MM_HINT_NTA);
+    } else {
+        _mm_prefetch(w + FAR, _MM_HINT_T1);
+        _mm_prefetch(w + NEAR, _MM_HINT_T1);
+    }
+}
+
+// A matrix in layout x86: bytes of a tile and of one k of it.
+typedef struct packed {
+    const char *w;
+    size_t tile, column;
+    int64_t tiles, k;
+} packed;
+
 // What is asked for on the way, into the second cache: with each pair of k `step` bytes further; 0: nothing new.
 typedef struct ahead { const char *at; size_t step; } ahead;
 
-// Block b's of `blocks`, each of so many pairs: `bytes` of one of WIDE tiles, or as many as there are, which lie `tile`
-// bytes apart from here + next on, or a share of that. (The last share may end some lines further.)
-INLINE ahead ahead_of(const char *here, int64_t next, size_t tile, int64_t tiles, size_t bytes, int64_t pairs, int b,
-                      int blocks) {
-    const int share = blocks < WIDE ? 1 : blocks / WIDE, i = b / share;
-    const size_t steps = (size_t)pairs * (size_t)share, step = (bytes + steps - 1) / steps;
-    const size_t from = (size_t)(b % share) * (size_t)pairs * step;
-    if (i >= WIDE || i >= tiles || from >= bytes) return (ahead){here, 0};
-    return (ahead){here + next + (size_t)i * tile + from, step};
+// Block b's of `blocks`: its share of what comes behind the cut at k of WIDE tiles from t on. That is their next cut,
+// or the first one of the tiles behind, whoever's they are. (The last share of a tile may end some lines further.)
+INLINE ahead ahead_of(const packed *p, int64_t t, int64_t k, int b, int blocks) {
+    const int64_t end = cut_end(k, p->k), next = end < p->k ? end : 0;
+    const int share = blocks < WIDE ? 1 : blocks / WIDE; // so many blocks for a tile
+    const int64_t tile = (next ? t : t + WIDE) + b / share;
+    const size_t bytes = (size_t)(cut_end(next, p->k) - next) * p->column, pairs = (size_t)(end - k + 1) / 2;
+    const size_t steps = pairs * (size_t)share, step = (bytes + steps - 1) / steps;
+    const size_t from = (size_t)(b % share) * pairs * step;
+    if (b / share >= WIDE || tile >= p->tiles || from >= bytes) return (ahead){p->w + (size_t)t * p->tile, 0};
+    return (ahead){p->w + (size_t)tile * p->tile + (size_t)next * p->column + from, step};
 }
 
 // Every second pair of k from w and x on, `count` of them, of N tiles, `tile` bytes apart, against HIGH rows.

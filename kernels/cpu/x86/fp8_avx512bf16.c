@@ -15,27 +15,16 @@
 enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 4,
        BAND = 96, X_BYTES = 512 * 1024 /* of activations, in the second cache */ };
 
-// 64 codes: turned so that what two unpacks make of the two bytes of each is in order. less: by what their exponents
+// 64 codes, turned so that what two unpacks make of the two bytes of each is in order. less: by what their exponents
 // are, in place, for each 32 codes; NULL: they are not raised.
-typedef struct halves { __m512i first, second; } halves;
-INLINE halves halves_of(__m512i v, const book *b, const uint16_t *less) {
+INLINE halves halves_in_order(__m512i v, const book *b, const uint16_t *less) {
     const __m512i turned = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), v);
-    const __m512i low = _mm512_permutex2var_epi8(b->low[0], turned, b->low[1]);
-    __m512i high = _mm512_permutex2var_epi8(b->high[0], turned, b->high[1]);
-    if (!less) {
-        high = _mm512_ternarylogic_epi32(high, turned, _mm512_set1_epi8((char)0x80), 0xf8 /* high | (turned & sign) */);
-        return (halves){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
-    }
-    const __m512i sign = _mm512_set1_epi16((short)0x8000), nan = _mm512_set1_epi16(0x7fc0);
-    const __m512i l = _mm512_subs_epu16(_mm512_unpacklo_epi8(low, high), _mm512_set1_epi16((short)less[0]));
-    const __m512i h = _mm512_subs_epu16(_mm512_unpackhi_epi8(low, high), _mm512_set1_epi16((short)less[1]));
-    return (halves){
-        _mm512_ternarylogic_epi32(_mm512_min_epu16(l, nan), _mm512_unpacklo_epi8(turned, turned), sign, 0xf8),
-        _mm512_ternarylogic_epi32(_mm512_min_epu16(h, nan), _mm512_unpackhi_epi8(turned, turned), sign, 0xf8)};
+    if (!less) return halves_of(turned, b, false, _mm512_setzero_si512(), _mm512_setzero_si512());
+    return halves_of(turned, b, true, _mm512_set1_epi16((short)less[0]), _mm512_set1_epi16((short)less[1]));
 }
 
 INLINE halves halves_some(const uint8_t *q, int n, const book *b, const uint16_t *less) { // fewer than 64, then zeros
-    return halves_of(_mm512_maskz_loadu_epi8(((uint64_t)1 << n) - 1, q), b, less);
+    return halves_in_order(_mm512_maskz_loadu_epi8(((uint64_t)1 << n) - 1, q), b, less);
 }
 
 // Of columns k .. k + n of a row, each 32 of them (and of whole 64): what their exponents are to be less by, from the
@@ -75,7 +64,7 @@ INLINE void row_halves(const uint8_t *q, int n, const book *b, const uint16_t *l
             _mm_prefetch((const char *)q + i + asks->row, _MM_HINT_T0);
             _mm_prefetch((const char *)q + i + asks->next, _MM_HINT_T0);
         }
-        const halves h = halves_of(_mm512_loadu_si512(q + i), b, less ? less + i / 32 : NULL);
+        const halves h = halves_in_order(_mm512_loadu_si512(q + i), b, less ? less + i / 32 : NULL);
         _mm512_storeu_si512(dst + i, h.first);
         _mm512_storeu_si512(dst + i + 32, h.second);
     }
@@ -173,7 +162,7 @@ INLINE void step(const area *a, const cut *c, const uint16_t *const x[TALL], __m
             continue;
         }
         const uint16_t *less = shifts ? c->less[r] + k / 32 : NULL;
-        const halves h = n == STEP ? halves_of(_mm512_loadu_si512(c->q[r] + k), &a->b, less)
+        const halves h = n == STEP ? halves_in_order(_mm512_loadu_si512(c->q[r] + k), &a->b, less)
                                    : halves_some(c->q[r] + k, n, &a->b, less);
         first[r] = h.first, second[r] = h.second;
     }

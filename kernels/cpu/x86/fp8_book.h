@@ -36,6 +36,22 @@ INLINE book book_of(const lq_wtype *t) {
                   {_mm512_load_si512(b[1]), _mm512_load_si512(b[1] + 64)}};
 }
 
+// 64 codes as bf16, what two unpacks make of them. less: they are raised, and their exponents less by so much.
+typedef struct halves { __m512i first, second; } halves;
+INLINE halves halves_of(__m512i v, const book *b, const bool less, __m512i by_first, __m512i by_second) {
+    const __m512i low = _mm512_permutex2var_epi8(b->low[0], v, b->low[1]);
+    __m512i high = _mm512_permutex2var_epi8(b->high[0], v, b->high[1]);
+    if (!less) {
+        high = _mm512_ternarylogic_epi32(high, v, _mm512_set1_epi8((char)0x80), 0xf8 /* high | (v & sign) */);
+        return (halves){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+    }
+    const __m512i sign = _mm512_set1_epi16((short)0x8000), nan = _mm512_set1_epi16(0x7fc0);
+    const __m512i first = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpacklo_epi8(low, high), by_first), nan);
+    const __m512i second = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpackhi_epi8(low, high), by_second), nan);
+    return (halves){_mm512_ternarylogic_epi32(first, _mm512_unpacklo_epi8(v, v), sign, 0xf8),
+                    _mm512_ternarylogic_epi32(second, _mm512_unpackhi_epi8(v, v), sign, 0xf8)};
+}
+
 typedef struct area { // of one call
     const lq_weight *w;
     const uint16_t *x;

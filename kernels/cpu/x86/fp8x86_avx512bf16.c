@@ -13,8 +13,7 @@
 #include "kernels/cpu/x86/fp8_book.h"
 #include <math.h>
 
-enum { CUT = 4096, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */,
-       NEAR = 4096, FAR = 16384 /* bytes */ };
+enum { PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */ };
 
 // Columns k .. end of a tile, and scales of its rows in each part.
 typedef struct cut {
@@ -23,21 +22,9 @@ typedef struct cut {
 } cut;
 
 // 64 codes as two pairs of k. by: of scales that are shifts, what exponents are to be less by.
-typedef struct pairs { __m512i even, odd; } pairs;
-INLINE pairs pairs_of(const char *q, const book *b, __m512i by, const bool shifts) {
+INLINE halves pairs_of(const char *q, const book *b, __m512i by, const bool shifts) {
     const __m512i turn = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    const __m512i v = _mm512_shuffle_epi8(_mm512_loadu_si512(q), turn);
-    const __m512i low = _mm512_permutex2var_epi8(b->low[0], v, b->low[1]);
-    __m512i high = _mm512_permutex2var_epi8(b->high[0], v, b->high[1]);
-    if (!shifts) {
-        high = _mm512_ternarylogic_epi32(high, v, _mm512_set1_epi8((char)0x80), 0xf8 /* high | (v & sign) */);
-        return (pairs){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
-    }
-    const __m512i sign = _mm512_set1_epi16((short)0x8000), nan = _mm512_set1_epi16(0x7fc0);
-    const __m512i even = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpacklo_epi8(low, high), by), nan);
-    const __m512i odd = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpackhi_epi8(low, high), by), nan);
-    return (pairs){_mm512_ternarylogic_epi32(even, _mm512_unpacklo_epi8(v, v), sign, 0xf8),
-                   _mm512_ternarylogic_epi32(odd, _mm512_unpackhi_epi8(v, v), sign, 0xf8)};
+    return halves_of(_mm512_shuffle_epi8(_mm512_loadu_si512(q), turn), b, shifts, by, by);
 }
 
 INLINE int64_t part_end(const area *a, int64_t k, int64_t end) {
@@ -107,17 +94,16 @@ INLINE void thin(const area *a, cut *c, int m, char *aside, const bool shifts, c
             to = shifts && end - from > 32 ? from + 32 : end;
             const __m512i by = shifts ? less_of(a, c->t, from, &nan) : _mm512_setzero_si512();
             for (int64_t i = from; i < to; i += 4, q += STEP, x += 4) {
-                const pairs v = pairs_of(q, &b, by, shifts);
-                _mm_prefetch(q + FAR, _MM_HINT_NTA);
-                _mm_prefetch(q + NEAR, _MM_HINT_NTA);
+                const halves v = pairs_of(q, &b, by, shifts);
+                line_ask(q, true);
                 if (put) {
-                    _mm512_store_si512(aside, v.even);
-                    _mm512_store_si512(aside + LINE, v.odd);
+                    _mm512_store_si512(aside, v.first);
+                    _mm512_store_si512(aside + LINE, v.second);
                     aside += 2 * LINE;
                 }
                 EACH (int r = 0; r < M; r++) {
-                    even[r] = dot2(even[r], v.even, couple_of(x + (size_t)r * a->x_row));
-                    odd[r] = dot2(odd[r], v.odd, couple_of(x + (size_t)r * a->x_row + 2));
+                    even[r] = dot2(even[r], v.first, couple_of(x + (size_t)r * a->x_row));
+                    odd[r] = dot2(odd[r], v.second, couple_of(x + (size_t)r * a->x_row + 2));
                 }
             }
         }
@@ -160,16 +146,6 @@ TO_12(THIN, codes_put_, false, true) TO_12(THIN, shifts_put_, true, true)
 static thin_fn *const thins[2][TALL] = {{TO_12(NAME_OF, codes_, )}, {TO_12(NAME_OF, shifts_, )}};
 static thin_fn *const fills[2][TALL] = {{TO_12(NAME_OF, codes_put_, )}, {TO_12(NAME_OF, shifts_put_, )}};
 
-INLINE int64_t cut_end(const area *a, int64_t k) { return a->k - k < CUT ? a->k : k + CUT; }
-
-// As bf16x86_avx512bf16.c has it.
-INLINE ahead next_of(const area *a, int64_t t, int64_t k, int b, int blocks) {
-    const int64_t end = cut_end(a, k), at = end < a->k ? end : 0, from = at ? t : t + WIDE;
-    return ahead_of(codes_at(a, t) + (size_t)k * TILE, ((from - t) * (int64_t)a->row + at - k) * TILE,
-                    a->row * TILE, (a->n + TILE - 1) / TILE - from, (size_t)(cut_end(a, at) - at) * TILE,
-                    (end - k + 1) / 2, b, blocks);
-}
-
 lq_ukr_run lq_matmul_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1,
                                           float *y, size_t ldy) {
@@ -177,7 +153,7 @@ void lq_matmul_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act,
     cut c;
     for (int64_t t = t0; t < t1; t++)
         for (int64_t k = 0; k < a.k; k += CUT) {
-            c.t = t, c.k = k, c.end = cut_end(&a, k);
+            c.t = t, c.k = k, c.end = cut_end(k, a.k);
             for (int m = m0, some; m < m1; m += some) {
                 some = m1 - m < TALL ? m1 - m : TALL;
                 thins[a.shifts][some - 1](&a, &c, m, NULL);
@@ -191,18 +167,19 @@ void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, i
     const area a = area_of(w, act, y, ldy);
     struct { char aside[WIDE][ASIDE]; cut c[WIDE]; } *s = scratch;
     _Static_assert(sizeof *s <= LQ_MANY_BYTES, "scratch of `many`");
+    const packed all = {codes_at(&a, 0), a.row * TILE, TILE, (a.n + TILE - 1) / TILE, a.k};
     const int first = first_part(m1 - m0), blocks = (m1 - m0 - first) / HIGH;
     for (int64_t from = t0, to; from < t1; from = to) {
         to = t1 - from < WIDE ? t1 : from + WIDE;
         for (int64_t k = 0, end; k < a.k; k = end) {
-            end = cut_end(&a, k);
+            end = cut_end(k, a.k);
             for (int64_t t = from; t < to; t++) {
                 cut *c = &s->c[t - from];
                 c->t = t, c->k = k, c->end = end;
                 fills[a.shifts][first - 1](&a, c, m0, s->aside[t - from]);
             }
             for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
-                if (to - from == WIDE) block_wide(&a, s->c, s->aside[0], m, next_of(&a, from, k, b, blocks));
+                if (to - from == WIDE) block_wide(&a, s->c, s->aside[0], m, ahead_of(&all, from, k, b, blocks));
                 else for (int64_t t = from; t < to; t++) block_one(&a, &s->c[t - from], s->aside[t - from], m);
             }
         }
