@@ -7,7 +7,7 @@
 // What layout x86 has in memory alone: 8-bit floats with scales, as it has codes of 8 bits, and plain elements.
 static bool is_number(const lq_wtype *t) {
     const bool small = t->elem == LQ_E4M3 || t->elem == LQ_E5M2;
-    return t->kind == LQ_W_PLAIN ? small || t->elem == LQ_BF16
+    return t->kind == LQ_W_PLAIN ? small || t->elem == LQ_BF16 || t->elem == LQ_F16 || t->elem == LQ_F32
                                  : t->kind == LQ_W_FLOAT && small && t->bits == 8 && !t->dq;
 }
 

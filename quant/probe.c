@@ -212,7 +212,8 @@ bool lq_probe_open(const char *in, const lq_calib *text, lq_dev *on, int threads
     p->text = text;
     p->from = (size_t)text->len / 2;
     p->at = -1;
-    const lq_model_opts opts = {.threads = threads, .exact = !on || on->numerics == LQ_NUM_EXACT, .ctx = text->len};
+    const lq_model_opts opts = {.threads = threads, .exact = !on || on->numerics == LQ_NUM_EXACT, .ctx = text->len,
+                                 .mapped = true};
     if (on ? lq_model_open_on(in, &opts, on, &p->m, err) : lq_model_open(in, &opts, &p->m, err)) {
         p->vocab = (size_t)p->m->desc.vocab;
         if (tables_open(p, err) && forward_open(p, err) && run(p, true, err) && says_numbers(p, err)) return true;

@@ -257,7 +257,7 @@ static bool open_writing(writing *w, const room *r, lq_err *err) {
     lq_model_info info;
     const bool exact = w->on && w->on->numerics == LQ_NUM_EXACT, served = w->on && !exact; // with its own cache
     const lq_model_opts model = {.threads = w->o->threads, .ctx = w->c->len, .kv = served ? NULL : "f16",
-                                 .exact = exact};
+                                 .exact = exact, .mapped = true}; // as `need` has it
     const lq_engine_opts engine = {.max_seqs = r->together, .max_batch = r->together, .kv_page = PAGE,
                                    .kv_bytes = r->cache, .no_prefix = true}; // no two begin alike
     if (!(w->on ? lq_model_open_on(writer_of(w->o), &model, w->on, &w->m, err)

@@ -206,10 +206,9 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
         name = "avx512 vnni bf16 amx"; // cpu_isa asks for both
     }
 #endif
-    (void)rough;
     d->bf16 = isa & LQ_ISA_BF16 && !rough;
     d->layout = isa ? LQ_X86 : LQ_ANY;
-    lq_ukr_choose(isa, c->ukr);
+    lq_ukr_choose(isa | (rough ? LQ_ISA_ROUGH : 0u), c->ukr);
     snprintf(d->isa, sizeof d->isa, "%s", name);
 }
 

@@ -25,6 +25,8 @@ RUN(lq_matmul_f32_bf16_fp8x86_avx512bf16) MANY(lq_many_f32_bf16_fp8x86_avx512bf1
 HALVES(lq_rows_bf16_bf16_fp8any_avx512bf16)
 RUN(lq_matmul_f32_bf16_fp8any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
+RUN(lq_matmul_f32_f32_f32x86_avx512) RUN(lq_matmul_f32_f32_f16x86_avx512) RUN(lq_matmul_f32_f32_bf16x86_avx512)
+RUN(lq_matmul_f32_f32_f32x86_avx2) RUN(lq_matmul_f32_f32_f16x86_avx2) RUN(lq_matmul_f32_f32_bf16x86_avx2)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
 ROWS(lq_rows_f32_f32_codedx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
 RUN(lq_matmul_f32_f32_fp8any_avx2)
@@ -58,6 +60,8 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define FEW_CODED(KIND, ISA, FN, TALL) \
     FEW(KIND, LQ_U8, 2, ISA, FN, TALL), FEW(KIND, LQ_U8, 3, ISA, FN, TALL), FEW(KIND, LQ_U8, 4, ISA, FN, TALL)
 #define HALF(ELEM, ISA, FN, TALL) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, .few = LQ_RUN_ROWS}
+#define PACKED(ELEM, ISA, FN) \
+    {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_X86, LQ_X86_ROWS, FN), .unless = LQ_ISA_ROUGH, .run = FN}
 #define UNPACK_X86(KIND, ISA, FN) {ROW(ISA, LQ_F32, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
 #define UNPACK(ISA, FN) UNPACK_X86(LQ_W_INT, ISA, FN), UNPACK_X86(LQ_W_TABLE, ISA, FN)
 #define UNPACK_KIND(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .rows = FN}
@@ -87,6 +91,9 @@ const lq_ukr lq_ukrs[] = {
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
     HALF(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512, lq_rows_f32_f32_halfany_avx512),
     HALF(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512, lq_rows_f32_f32_halfany_avx512),
+    PACKED(LQ_F32, LQ_ISA_AVX512, lq_matmul_f32_f32_f32x86_avx512),
+    PACKED(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16x86_avx512),
+    PACKED(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16x86_avx512),
     UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_codedx86_avx512),
     FEW_CODED(LQ_W_INT, LQ_ISA_AVX512, lq_matmul_f32_f32_intany_avx512, lq_rows_f32_f32_intany_avx512),
     FEW_CODED(LQ_W_TABLE, LQ_ISA_AVX512, lq_matmul_f32_f32_tableany_avx512, lq_rows_f32_f32_tableany_avx512),
@@ -100,6 +107,9 @@ const lq_ukr lq_ukrs[] = {
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
     HALF(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2, lq_rows_f32_f32_halfany_avx2),
     HALF(LQ_BF16, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2, lq_rows_f32_f32_halfany_avx2),
+    PACKED(LQ_F32, LQ_ISA_AVX2, lq_matmul_f32_f32_f32x86_avx2),
+    PACKED(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16x86_avx2),
+    PACKED(LQ_BF16, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16x86_avx2),
     UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_codedx86_avx2),
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_intany_avx2),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_tableany_avx2),

@@ -179,7 +179,7 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bo
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
     if (!lean && !no_strangers(m, err)) return lq_fail_in(err, "%s", path);
     if (!numbers_open(m, err)) return false;
-    m->tight = m->dev->host && lq_ckpt_file_bytes(m->ckpt) > m->dev->ops.room(m->dev) / 4 * 3;
+    m->tight = m->dev->host && (o->mapped || lq_ckpt_file_bytes(m->ckpt) > m->dev->ops.room(m->dev) / 4 * 3);
     if (!bind_all(m, lean ? 0 : m->desc.layers, err)) return lq_fail_in(err, "%s", path);
     m->main_type = main_type(m);
     if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;

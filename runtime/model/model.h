@@ -43,7 +43,7 @@ struct lq_model {
     float *head_by;                // device: [vocab] one over the length of each row of the head; NULL: 1
     lq_dtype kv_type;
     int ctx;
-    bool tight;                    // too little memory for packed copies of rows of numbers
+    bool tight;                    // no packed copies of rows of numbers: unwanted, or too little memory
     size_t weight_bytes;
     int64_t params;
     lq_wtype main_type;            // of most weights

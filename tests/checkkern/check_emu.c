@@ -58,7 +58,7 @@ bool ck_open(const lq_dev_opts *o, lq_dev **out, lq_err *err) {
     if (!lq_dev_open("cpu", &below, out, err) || !(amx || vnni)) return *out != NULL;
     lq_cpu *c = lq_cpu_of(*out);
     c->isa |= amx ? LQ_ISA_AMX : LQ_ISA_VNNI;
-    lq_ukr_choose(c->isa, c->ukr);
+    lq_ukr_choose(c->isa | (o->rough ? LQ_ISA_ROUGH : 0u), c->ukr);
     ck_emu_rows(c->ukr);
     if (vnni) {
         snprintf((*out)->isa, sizeof (*out)->isa, "avx2 vnni emulated");

@@ -321,8 +321,9 @@ static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, 
     float *row = ck_buf((size_t)any->k * 4, 0);
     const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3
         ? (int64_t)a->q_group : k0;
-    const double blocks = (double)((k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / 8 + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) +
-                                   any->outliers + 2);
+    const bool packed = any->type.kind == LQ_W_PLAIN && a->type.elem == LQ_F32; // may be: two chains, not eight
+    const int64_t chain = (k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / (packed ? 2 : 8);
+    const double blocks = (double)(chain + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) + any->outliers + 2);
     const double off = rough ? 0x1p-15 + 0x1p-24 * (17 + 3 * ((double)k0 / 32 + 1)) : 0;
     bool ok = true;
     for (int64_t n = 0; n < any->n; n++) {

@@ -292,30 +292,32 @@ static void test_cuda_all(lq_pool *pool) {
           !lq_pack_sizes(LQ_CUDA, &t, (int64_t)1 << 40, 16, &size), "impossible sizes in cuda");
 }
 
-// bf16 in x86: words of two columns of one row, 16 rows side by side.
-static void test_halves(int64_t n, int64_t k, lq_pool *pool) {
-    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
-    parts any = parts_of(LQ_ANY, &bf16, n, k);
+// Plain numbers in x86: words of 4 bytes of one row, two columns or one, 16 rows side by side.
+static void test_numbers(lq_dtype elem, int64_t n, int64_t k, lq_pool *pool) {
+    const size_t size = lq_dtype_size(elem);
+    const lq_wtype plain = {.kind = LQ_W_PLAIN, .elem = elem, .bits = (int)size * 8};
+    const char *name = lq_dtypes[elem].name;
+    parts any = parts_of(LQ_ANY, &plain, n, k);
     for (size_t i = 0; i < any.size.q; i++) ((uint8_t *)any.q)[i] = (uint8_t)(rnd() >> 20);
-    for (int64_t i = 0; i < n * k; i++) ((uint8_t *)any.q)[2 * i + 1] &= 0x3f; // numbers
+    for (size_t i = 1; i <= any.size.q / size; i++) ((uint8_t *)any.q)[size * i - 1] &= 0x3f; // finite ones
     parts x86 = packed(&any, LQ_X86, pool), alone = packed(&any, LQ_X86, NULL), back = packed(&x86, LQ_ANY, pool);
-    CHECK(parts_same(&any, &back) && parts_same(&x86, &alone), "bf16 %lldx%lld: any -> x86 -> any", (long long)n,
+    CHECK(parts_same(&any, &back) && parts_same(&x86, &alone), "%s %lldx%lld: any -> x86 -> any", name, (long long)n,
           (long long)k);
-    const int64_t words = (k + 1) / 2, rows = (n + 15) / 16 * 16;
+    const int64_t each = 4 / (int64_t)size, words = (k + each - 1) / each, rows = (n + 15) / 16 * 16;
     bool same = x86.size.q == (size_t)(rows * words * 4);
     float *row = malloc((size_t)k * sizeof *row), *want = malloc((size_t)k * sizeof *want);
     for (int64_t r = 0; r < rows && same; r++) {
-        for (int64_t c = 0; c < 2 * words; c++) {
-            const int64_t word = (r / 16 * words + c / 2) * 16 + r % 16;
-            const uint16_t none = 0, *got = (const uint16_t *)x86.q + word * 2 + c % 2;
-            same &= !memcmp(got, r < n && c < k ? (const uint16_t *)any.q + r * k + c : &none, 2);
+        for (int64_t c = 0; c < each * words; c++) {
+            const int64_t word = (r / 16 * words + c / each) * 16 + r % 16;
+            const char none[4] = {0}, *got = (const char *)x86.q + word * 4 + c % each * (int64_t)size;
+            same &= !memcmp(got, r < n && c < k ? (const char *)any.q + (r * k + c) * (int64_t)size : none, size);
         }
         if (r >= n) continue;
         lq_weight_row(&x86.w, r, row);
         lq_weight_row(&any.w, r, want);
         same &= !memcmp(row, want, (size_t)k * sizeof *row);
     }
-    CHECK(same, "bf16 %lldx%lld: a number stands elsewhere, or a pad is another", (long long)n, (long long)k);
+    CHECK(same, "%s %lldx%lld: a number stands elsewhere, or a pad is another", name, (long long)n, (long long)k);
     free(row);
     free(want);
     parts_free(&any);
@@ -329,6 +331,8 @@ static void test_rules(void) {
                    int8 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16};
     const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
                    f16 = {.kind = LQ_W_PLAIN, .elem = LQ_F16, .bits = 16},
+                   f32 = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32},
+                   f64 = {.kind = LQ_W_PLAIN, .elem = LQ_F64, .bits = 64},
                    table = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32};
     lq_wtype nf4 = table, block = int4, huge = int4, int3 = int4, thin3 = int4;
     nf4.book = lq_codebook_of("nf4");
@@ -358,8 +362,8 @@ static void test_rules(void) {
     CHECK(a.elem == LQ_E4M3 && a.group == 128, "and on every device");
     CHECK(lq_pack_has(LQ_X86, &int4, 1, 1) && lq_pack_has(LQ_X86, &int8, 5, 7) && lq_pack_has(LQ_X86, &int3, 16, 16) &&
           !lq_pack_has(LQ_X86, &thin3, 16, 16), "x86 has int4, int8 and int3, but not by 16");
-    CHECK(lq_pack_has(LQ_X86, &fp8, 16, 16) && !lq_pack_has(LQ_X86, &f16, 16, 16) &&
-          !lq_pack_has(LQ_X86, &table, 16, 16) &&
+    CHECK(lq_pack_has(LQ_X86, &fp8, 16, 16) && lq_pack_has(LQ_X86, &f16, 16, 16) && lq_pack_has(LQ_X86, &f32, 16, 16) &&
+          !lq_pack_has(LQ_X86, &f64, 16, 16) && !lq_pack_has(LQ_X86, &table, 16, 16) &&
           !lq_pack_has(LQ_X86, &block, 16, 16) && !lq_pack_has(LQ_X86, &huge, 16, 16),
           "x86 has what it should not have");
     CHECK(lq_pack_has(LQ_ANY, &nf4, 16, 16), "any has all");
@@ -392,7 +396,11 @@ int main(void) {
                 test_type((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = book, .group = groups[g],
                                      .scale = scale}, shapes[s][0], shapes[s][1], pool);
             }
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) test_halves(shapes[s][0], shapes[s][1], pool);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        test_numbers(LQ_BF16, shapes[s][0], shapes[s][1], pool);
+        test_numbers(LQ_F16, shapes[s][0], shapes[s][1], pool);
+        test_numbers(LQ_F32, shapes[s][0], shapes[s][1], pool);
+    }
     test_cuda_all(pool);
     test_rules();
     lq_pool_close(pool);

@@ -40,10 +40,10 @@ INLINE void pair_add(const area *a, __m512 s[TALL], const char *w, const uint16_
 }
 
 INLINE void thin(const area *a, int64_t t, int m, int64_t k0, int64_t k1, const bool passing, const int M) {
-    const vm some = columns(a->n, t);
+    const vm some = columns(a->n, t * TILE);
     const char *w = a->w + (size_t)t * a->tile + (size_t)k0 / 2 * LINE;
     for (int64_t k = k0, i = k0; k < k1; k += CUT) {
-        const int64_t end = cut_end(k, k1);
+        const int64_t end = cut_end(k, k1, CUT);
         __m512 even[TALL], odd[TALL];
         const uint16_t *x = a->x + (size_t)m * a->x_row + k;
         EACH (int r = 0; r < M; r++) even[r] = odd[r] = vf_zero();
@@ -75,7 +75,7 @@ static void block(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead
     EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < WIDE; i++) even[r][i] = s[r][i];
     couples_dot(w + LINE, a->tile, x + 2, a->x_row, pairs / 2, s, &next, WIDE);
     EACH (int r = 0; r < HIGH; r++)
-        EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a->n, t + i), k, even[r][i], s[r][i]);
+        EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a->n, (t + i) * TILE), k, even[r][i], s[r][i]);
 }
 
 lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
@@ -85,7 +85,8 @@ void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act
     const int blocks = (m1 - m0 - first) / HIGH;
     const area a = {.w = w->q, .x = act->q, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->q_row, .n = w->n,
                     .k = w->k, .y = y, .ldy = ldy};
-    const packed all = {a.w, a.tile, LINE / 2, (a.n + TILE - 1) / TILE, a.k};
+    const packed all = {a.w, a.tile, LINE / 2, (a.n + TILE - 1) / TILE, a.k, CUT, WIDE, WIDE, 1,
+                        blocks};
     thin_fn *const *by = thins[!blocks && is_zen5()];
     if (!blocks) {
         for (int64_t t = t0; t < t1; t++) by[first - 1](&a, t, m0, 0, a.k);
@@ -94,10 +95,10 @@ void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act
     for (int64_t from = t0, to; from < t1; from = to) {
         to = t1 - from < WIDE ? t1 : from + WIDE;
         for (int64_t k = 0, end; k < a.k; k = end) {
-            end = cut_end(k, a.k);
+            end = cut_end(k, a.k, CUT);
             for (int64_t t = from; t < to; t++) by[first - 1](&a, t, m0, k, end);
             for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
-                if (to - from == WIDE) block(&a, from, m, k, end, ahead_of(&all, from, k, b, blocks));
+                if (to - from == WIDE) block(&a, from, m, k, end, ahead_of(&all, from, k, b));
                 else for (int64_t t = from; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
             }
         }

@@ -79,7 +79,7 @@ INLINE const char *codes_at(const area *a, int64_t t) { return (const char *)a->
 
 // put: the numbers go to `aside` and scales into c. Where a shift is NaN the part's scale is.
 INLINE void thin(const area *a, cut *c, int m, char *aside, const bool shifts, const bool put, const int M) {
-    const vm some = columns(a->n, c->t);
+    const vm some = columns(a->n, c->t * TILE);
     const char *q = codes_at(a, c->t) + (size_t)c->k * TILE;
     const book b = a->b;
     int p = 0;
@@ -129,7 +129,8 @@ INLINE void block(const area *a, const cut *c, const char *w, int m, ahead next,
         couples_dot(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, &next, N);
         EACH (int i = 0; i < N; i++)
             EACH (int r = 0; r < HIGH; r++)
-                join(a, c[i].t, m + r, columns(a->n, c[i].t), k, vf_add(even[r][i], s[r][i]), vf_load(c[i].scale[p]));
+                join(a, c[i].t, m + r, columns(a->n, c[i].t * TILE), k, vf_add(even[r][i], s[r][i]),
+                     vf_load(c[i].scale[p]));
     }
 }
 
@@ -153,7 +154,7 @@ void lq_matmul_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act,
     cut c;
     for (int64_t t = t0; t < t1; t++)
         for (int64_t k = 0; k < a.k; k += CUT) {
-            c.t = t, c.k = k, c.end = cut_end(k, a.k);
+            c.t = t, c.k = k, c.end = cut_end(k, a.k, CUT);
             for (int m = m0, some; m < m1; m += some) {
                 some = m1 - m < TALL ? m1 - m : TALL;
                 thins[a.shifts][some - 1](&a, &c, m, NULL);
@@ -167,19 +168,20 @@ void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, i
     const area a = area_of(w, act, y, ldy);
     struct { char aside[WIDE][ASIDE]; cut c[WIDE]; } *s = scratch;
     _Static_assert(sizeof *s <= LQ_MANY_BYTES, "scratch of `many`");
-    const packed all = {codes_at(&a, 0), a.row * TILE, TILE, (a.n + TILE - 1) / TILE, a.k};
     const int first = first_part(m1 - m0), blocks = (m1 - m0 - first) / HIGH;
+    const packed all = {codes_at(&a, 0), a.row * TILE, TILE, (a.n + TILE - 1) / TILE, a.k, CUT, WIDE, WIDE, 1,
+                        blocks};
     for (int64_t from = t0, to; from < t1; from = to) {
         to = t1 - from < WIDE ? t1 : from + WIDE;
         for (int64_t k = 0, end; k < a.k; k = end) {
-            end = cut_end(k, a.k);
+            end = cut_end(k, a.k, CUT);
             for (int64_t t = from; t < to; t++) {
                 cut *c = &s->c[t - from];
                 c->t = t, c->k = k, c->end = end;
                 fills[a.shifts][first - 1](&a, c, m0, s->aside[t - from]);
             }
             for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
-                if (to - from == WIDE) block_wide(&a, s->c, s->aside[0], m, ahead_of(&all, from, k, b, blocks));
+                if (to - from == WIDE) block_wide(&a, s->c, s->aside[0], m, ahead_of(&all, from, k, b));
                 else for (int64_t t = from; t < to; t++) block_one(&a, &s->c[t - from], s->aside[t - from], m);
             }
         }

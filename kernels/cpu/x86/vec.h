@@ -6,6 +6,7 @@
 #include "kernels/math.h"
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 #if defined(__AVX512F__) && !defined(LQ_VNNI_EVEX)
 // A Zen 5 reads one stream faster than four, and takes lines best past its second cache; a Zen 4 does not read so, and
@@ -54,6 +55,28 @@ static inline float vf_first(vf a) { return _mm512_cvtss_f32(a); }
 static inline vf vf_of_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 static inline vf vf_of_bf16(const void *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+
+// Of couples of bf16, the first numbers or the second ones.
+static inline vf vf_of_couple(const void *p, bool second) {
+    const __m512i x = _mm512_loadu_si512(p), high = _mm512_set1_epi32((int)0xffff0000);
+    return _mm512_castsi512_ps(second ? _mm512_and_si512(x, high) : _mm512_slli_epi32(x, 16));
+}
+
+static inline vf vf_set_two(const float *x) { // in turn
+    double two;
+    memcpy(&two, x, sizeof two);
+    return _mm512_castpd_ps(_mm512_set1_pd(two));
+}
+
+static inline vf vf_evens(vf a, vf b) { // lanes 0, 2 .. of a, then of b
+    const __m512i i = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutex2var_ps(a, i, b);
+}
+
+static inline vf vf_odds(vf a, vf b) {
+    const __m512i i = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_ps(a, i, b);
 }
 
 static inline vf vf_of_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
@@ -154,6 +177,27 @@ static inline float vf_first(vf a) { return _mm256_cvtss_f32(a); }
 static inline vf vf_of_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 static inline vf vf_of_bf16(const void *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+
+static inline vf vf_of_couple(const void *p, bool second) {
+    const __m256i x = _mm256_loadu_si256(p), high = _mm256_set1_epi32((int)0xffff0000);
+    return _mm256_castsi256_ps(second ? _mm256_and_si256(x, high) : _mm256_slli_epi32(x, 16));
+}
+
+static inline vf vf_set_two(const float *x) {
+    double two;
+    memcpy(&two, x, sizeof two);
+    return _mm256_castpd_ps(_mm256_set1_pd(two));
+}
+
+static inline vf vf_evens(vf a, vf b) {
+    const __m256d x = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(x, 0xd8));
+}
+
+static inline vf vf_odds(vf a, vf b) {
+    const __m256d x = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(x, 0xd8));
 }
 
 static inline vf vf_of_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
