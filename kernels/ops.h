@@ -464,7 +464,8 @@ typedef struct lq_dev_opts {
     int threads;           // CPU: 0 = all cores of this process
     const char *isa;       // NULL or "auto"; "c", "avx2", "avxvnni", "avx512", "avx512bf16", "amx": no better
     lq_numerics numerics;
-    bool rough;            // `matmul` may take f32 as two numbers of bf16 where that is faster: 2^-15 off at most
+    bool rough;            // `matmul` may take f32 as two numbers of bf16 where that is faster: 2^-15 off at most;
+                           // plain weights stay rows
 } lq_dev_opts;
 const char *lq_cpu_isa(size_t i); // the words that isa may be, one by one; NULL past the last
 

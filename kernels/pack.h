@@ -15,7 +15,7 @@ enum {
 // LQ_X86's unit of k: the activations' group.
 static inline int lq_x86_group(const lq_wtype *t) { return t->group ? t->group : LQ_ROW_GROUP; }
 
-// Bytes of a row of numbers (bf16, 8-bit floats) in layout x86, which has them in memory alone.
+// Bytes of a row of numbers (f32, f16, bf16, 8-bit floats) in layout x86, which has them in memory alone.
 size_t lq_x86_row(const lq_wtype *t, int64_t k);
 
 // Whether weights of this type have a form in this layout; if not they stay LQ_ANY on that device.

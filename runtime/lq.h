@@ -31,7 +31,7 @@ typedef struct lq_model_opts {
                          // f32), "f32", "f16", "bf16", "int8", "fp8"
     bool exact;          // f32 activations and residual, and KV unless it is said
     bool fast;           // a GPU: a request's bits may depend on what is computed beside it; a CPU: nothing
-    bool rough;          // with exact: products of f32 may be 2^-15 off where that is faster (calibration)
+    bool rough;          // with exact: products of f32 may be 2^-15 off where that is faster (calibration); as `mapped`
     bool mapped;         // cpu: weights that are numbers are read where the file has them, without packed copies
     lq_model *beside;    // share this one's device (device, isa, threads, rough are not read): one steps at a time
 } lq_model_opts;

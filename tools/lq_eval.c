@@ -61,6 +61,7 @@ static bool open_lane(job *j, lane *l, lq_model *beside, lq_err *err) {
     lq_model_opts o = lq_model_args_opts(&j->a->model);
     o.exact = l->exact;
     o.fast = o.fast && !l->exact;
+    o.mapped = l->exact; // packed numbers are added in another order: what is measured may not hang on memory
     o.beside = beside;
     if (l->model < 0) o.kv = NULL; // what others are compared with has all of its cache
     if (!lq_model_open(l->path, &o, &l->m, err) || !open_engine(j, l, err)) return false;

@@ -37,7 +37,7 @@ static bool open_one(const char *path, bool exact, int threads, lq_model *beside
                      lq_err *err) {
     enum { PAGE = 64, WINDOW = 512 };
     lq_model_info info;
-    const lq_model_opts o = {.threads = threads, .exact = exact, .beside = beside};
+    const lq_model_opts o = {.threads = threads, .exact = exact, .mapped = exact, .beside = beside};
     if (!lq_model_open(path, &o, m, err)) return false;
     lq_model_describe(*m, &info);
     const size_t window = info.ctx < WINDOW ? (size_t)info.ctx : WINDOW;

@@ -14,7 +14,7 @@
 
 // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni; amx tile, bf16, int8 + avx512 bf16; avx512 bf16, vbmi
 enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2, LQ_ISA_AMX = 4, LQ_ISA_BF16 = 8, LQ_ISA_VNNI = 16 /* AVX-VNNI */,
-       LQ_ISA_ROUGH = 32 /* of lq_ukr_choose: a device for calibration, whose plain weights stay as they are */ };
+       LQ_ISA_ROUGH = 32 /* of lq_ukr_choose: plain weights stay rows, as which tiles_rough reads f32 */ };
 
 // What an ISA does of it; all versions give equal bits.
 typedef struct lq_q8 {

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 64 /* of others */,
+enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products and packed f32 ones */, RUN_ROWS = 64 /* of others */,
       HALF_ROWS = 256 /* of bf16 */, SHARES = 4 /* runs of a thread */, RUN_MOST = 1024,
       RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2,
       APART_ROWS = 32, APART_COLS = 64 };
@@ -321,7 +321,7 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
-    p->run = act == LQ_I8 || p->u->many || (act == LQ_F32 && w->layout == LQ_X86 && p->u->run) ? RUN_TILES
+    p->run = act == LQ_I8 || p->u->many || (p->u->run && act == LQ_F32 && w->layout == LQ_X86) ? RUN_TILES
         : (act == LQ_BF16 ? run_rows(d, HALF_ROWS, w->n, SHARES) : RUN_ROWS) / p->u->tile_n;
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
     if (p->run > RUN_MOST) p->run = RUN_MOST;

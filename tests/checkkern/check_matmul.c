@@ -317,11 +317,12 @@ static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, const l
 // within a cell, then of each cell.
 // rough: f32 by tiles of bf16 is 2^-15 of each product off; a sum of 32 k is rounded 16 + 1 times, and three are
 // added to what is there; numbers and sums below 2^-126 are 0.
-static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, const lq_mat *y, bool rough) {
+static bool close_f64(const lq_weight *any, lq_layout layout, const lq_act *a, const float *bias, const lq_mat *y,
+                      bool rough) {
     float *row = ck_buf((size_t)any->k * 4, 0);
     const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3
         ? (int64_t)a->q_group : k0;
-    const bool packed = any->type.kind == LQ_W_PLAIN && a->type.elem == LQ_F32; // may be: two chains, not eight
+    const bool packed = any->type.kind == LQ_W_PLAIN && a->type.elem == LQ_F32 && layout == LQ_X86; // two chains
     const int64_t chain = (k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / (packed ? 2 : 8);
     const double blocks = (double)(chain + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) + any->outliers + 2);
     const double off = rough ? 0x1p-15 + 0x1p-24 * (17 + 3 * ((double)k0 / 32 + 1)) : 0;
@@ -384,7 +385,8 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
         row_by_row(one, &w[i], &x, &a, args.bias[i], &z);
         CHECK(ck_mat_same(&args.y[i], &z), "%s matrix %d: other bits than row by row on one thread", what, i);
         CHECK(ck_gaps(&args.y[i]), "%s matrix %d: wrote between rows", what, i);
-        CHECK(close_f64(&any[i], &a, args.bias[i], &args.y[i], rough), "%s matrix %d: far from f64", what, i);
+        CHECK(close_f64(&any[i], w[i].layout, &a, args.bias[i], &args.y[i], rough), "%s matrix %d: far from f64", what,
+              i);
     }
     ck_done(what);
 }

@@ -122,6 +122,15 @@ static void test_can(void) {
             CHECK(d->ops.can(d, &t, LQ_X86, &err) == x86, "%s in x86: %s", names[n], err.text);
             CHECK(lq_dev_layout(d, &t, 64, 256) == (x86 ? d->layout : LQ_ANY), "where %s wants %s", isas[i], names[n]);
         }
+        lq_dev *rough = NULL; // for calibration
+        CHECK(lq_dev_open("cpu", &(lq_dev_opts){.threads = 1, .isa = isas[i], .rough = true}, &rough, &err), "%s",
+              err.text);
+        for (size_t n = 0; n < 3 && rough; n++) {
+            CHECK(lq_wtype_parse(names[n], &t, &err), "%s", err.text);
+            CHECK(lq_dev_layout(rough, &t, 64, 256) == LQ_ANY && !rough->ops.can(rough, &t, LQ_X86, &err) &&
+                  rough->ops.can(rough, &t, LQ_ANY, &err), "%s of %s stays rows for calibration", names[n], isas[i]);
+        }
+        if (rough) lq_dev_close(rough);
         CHECK(lq_wtype_parse("f64", &t, &err), "%s", err.text);
         CHECK(!d->ops.can(d, &t, LQ_X86, &err) && strstr(err.text, "f64") && strstr(err.text, "x86"),
               "a type without a kernel: %s", err.text);

@@ -270,6 +270,17 @@ static void beside(void) {
     world_close(&b);
 }
 
+// Weights that are numbers, as a device wants them or where the file has them.
+static void mapped(void) {
+    for (int i = 0; i < 4; i++) {
+        world w;
+        world_open(&w, &(lq_model_opts){.exact = i < 3, .mapped = i == 1, .rough = i == 2});
+        const lq_layout found = w.m->layer[0][LQ_R_DOWN].w.layout, want = i == 1 || i == 2 ? LQ_ANY : w.m->dev->layout;
+        CHECK(found == want, "model %d: found layout %d, expected %d", i, found, want);
+        world_close(&w);
+    }
+}
+
 // The model with the matrices of layer 0 that read x coded and their columns scaled; `odd`: k's by other factors.
 static bool write_smooth(const char *out, bool odd, lq_err *err) {
     static uint8_t q[160 * 64];
@@ -383,6 +394,7 @@ int main(void) {
     trimmed(&(lq_model_opts){.threads = 2, .isa = "c", .kv = "int8"});
     device_apart();
     beside();
+    mapped();
     shared_inputs();
     experts();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);

@@ -2,11 +2,10 @@
 // before its turn. Owns nothing.
 #ifndef LQ_PACKED_H
 #define LQ_PACKED_H
-#include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { LINE = 64 /* bytes of 4 of each of 16 rows */, NEAR = 4096, FAR = 16384 /* bytes */ };
+enum { LINE = 64 /* bytes: 4 of each of 16 rows */, NEAR = 4096, FAR = 16384 /* bytes */ };
 
 INLINE vm columns(int64_t n, int64_t at) { // of VEC rows of weights from `at` on that are in the result
     const int64_t left = n - at;

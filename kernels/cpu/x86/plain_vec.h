@@ -8,6 +8,7 @@
 //
 // thin: up to TALL rows x one tile, as it comes from memory.
 // block: HIGH rows x WIDE tiles, of which a cut is in the second cache.
+#include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/packed.h"
 
 #define walk NAME(walk_packed)
@@ -15,10 +16,11 @@
 enum { TILE = LQ_X86_ROWS, CUT = LQ_K_CUT, PARTS = 2 * TILE / VEC /* vectors of two k of a tile */,
        PASS_BYTES = 256 * 1024 /* of a cut of tiles that stay in the second cache */ };
 #if defined(__AVX512F__)
-enum { HIGH = 6, WIDE = 4, TALL = 12, SWEEPS = 2, SWEPT = TALL };
+enum { WIDE = 4, TALL = 12, ONCE = TALL, KINDS = 2 };
 #else
-enum { HIGH = 6, WIDE = 1, TALL = 6, SWEEPS = 2, SWEPT = 2 /* rows whose sums need no second sweep */ };
+enum { WIDE = 1, TALL = 6, ONCE = 2 /* rows whose sums are there at once */, KINDS = 1 };
 #endif
+enum { HIGH = 6, SWEEPS = 2 /* over a cut, where they are not */ };
 
 typedef struct area { // of one call
     const char *w;
@@ -121,11 +123,11 @@ INLINE void cut_add(const area *a, int64_t t, int m, int64_t k, int64_t end, ahe
 }
 
 typedef void cut_fn(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next);
-typedef struct cut_fns { cut_fn *thin[2][TALL], *block; } cut_fns; // staying and passing, by rows
+typedef struct cut_fns { cut_fn *thin[KINDS][TALL], *block; } cut_fns; // staying, and passing, by rows
 #define FN_NAME(KIND, E, M) NAME(KIND##_##E##_##M)
 #define THIN(KIND, E, M, HOW)                                                                                         \
     static void FN_NAME(KIND, E, M)(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next) {            \
-        cut_add(a, t, m, k, end, next, M <= SWEPT ? HOW : BEHIND, M <= SWEPT ? 1 : SWEEPS, M, 1, LQ_##E);             \
+        cut_add(a, t, m, k, end, next, M <= ONCE ? HOW : BEHIND, M <= ONCE ? 1 : SWEEPS, M, 1, LQ_##E);               \
     }
 #define BLOCK(E)                                                                                                      \
     static void NAME(block_##E)(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next) {                \
@@ -137,12 +139,16 @@ typedef struct cut_fns { cut_fn *thin[2][TALL], *block; } cut_fns; // staying an
 #if defined(__AVX512F__)
 #define TO_TALL(X, KIND, E, HOW) TO_6(X, KIND, E, HOW) X(KIND, E, 7, HOW) X(KIND, E, 8, HOW) X(KIND, E, 9, HOW)        \
     X(KIND, E, 10, HOW) X(KIND, E, 11, HOW) X(KIND, E, 12, HOW)
+#define PASS_FNS(E) TO_TALL(THIN, pass, E, PASSING)
+#define PASS_NAMES(E) , {TO_TALL(THIN_NAME, pass, E, )}
 #else
 #define TO_TALL TO_6
+#define PASS_FNS(E)
+#define PASS_NAMES(E)
 #endif
 #define FNS(E, NAMED)                                                                                                 \
-    TO_TALL(THIN, stay, E, STAYING) TO_TALL(THIN, pass, E, PASSING) BLOCK(E)                                          \
-    static const cut_fns NAMED = {{{TO_TALL(THIN_NAME, stay, E, )}, {TO_TALL(THIN_NAME, pass, E, )}}, NAME(block_##E)};
+    TO_TALL(THIN, stay, E, STAYING) PASS_FNS(E) BLOCK(E)                                                              \
+    static const cut_fns NAMED = {{{TO_TALL(THIN_NAME, stay, E, )} PASS_NAMES(E)}, NAME(block_##E)};
 FNS(F32, f32_fns) FNS(F16, f16_fns) FNS(BF16, bf16_fns)
 
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
@@ -159,7 +165,8 @@ static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, 
 #endif
     if (!blocks) {
         for (int64_t t = t0; t < t1; t++)
-            for (int64_t k = 0; k < a.k; k += CUT) thin(&a, t, m0, k, cut_end(k, a.k, CUT), ahead_of(&all, t, k, 0));
+            for (int64_t k = 0; k < a.k; k += CUT)
+                thin(&a, t, m0, k, cut_end(k, a.k, CUT), first > ONCE ? ahead_of(&all, t, k, 0) : (ahead){a.w, 0});
         return;
     }
     all.pass = (int64_t)(PASS_BYTES / column / CUT);
