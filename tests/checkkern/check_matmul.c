@@ -322,8 +322,7 @@ static bool close_f64(const lq_weight *any, lq_layout layout, const lq_act *a, c
     float *row = ck_buf((size_t)any->k * 4, 0);
     const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3
         ? (int64_t)a->q_group : k0;
-    const bool packed = any->type.kind == LQ_W_PLAIN && a->type.elem == LQ_F32 && layout == LQ_X86; // two chains
-    const int64_t chain = (k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / (packed ? 2 : 8);
+    const int64_t chain = ck_chain(&any->type, layout, a->type.elem, k0);
     const double blocks = (double)(chain + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) + any->outliers + 2);
     const double off = rough ? 0x1p-15 + 0x1p-24 * (17 + 3 * ((double)k0 / 32 + 1)) : 0;
     bool ok = true;

@@ -83,10 +83,9 @@ static const lq_ukr *portable_int(void) {
 
 static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a, const lq_mat *y, const char *what) {
     const int64_t k = any->k, cuts = (k + LQ_K_CUT - 1) / LQ_K_CUT;
-    const bool packed = u->kind == LQ_W_PLAIN && u->act == LQ_F32 && u->layout == LQ_X86; // two chains in a cut
     const double blocks =
         u->act == LQ_I8 ? (double)((k + (int64_t)a->q_row - 1) / (int64_t)a->q_row)
-        : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / (packed ? 2 : 8) + cuts);
+        : (double)(ck_chain(&any->type, u->layout, u->act, k) + cuts);
     float *row = ck_buf((size_t)k * sizeof(float), 0);
     int16_t *codes = ck_buf((size_t)k * sizeof(int16_t), 0);
     double worst = 0;

@@ -61,6 +61,11 @@ uint64_t ck_rand(void) {
 
 double ck_uniform(void) { return (double)(ck_rand() >> 11) * 0x1p-52 - 1; }
 int ck_below(int n) { return (int)(ck_rand() % (uint64_t)n); }
+int64_t ck_chain(const lq_wtype *t, lq_layout layout, lq_dtype act, int64_t k) {
+    const bool packed = t->kind == LQ_W_PLAIN && act == LQ_F32 && layout == LQ_X86;
+    return (k < LQ_K_CUT ? k : LQ_K_CUT) / (packed ? 2 : 8);
+}
+
 void ck_fill(float *x, size_t n) {
     for (size_t i = 0; i < n; i++) x[i] = (float)(ck_uniform() * (ck_below(16) ? 1 : 30));
 }

@@ -39,6 +39,8 @@ bool ck_begin(const char *name, const char *isa);
 uint64_t ck_rand(void);
 double ck_uniform(void);           // -1 .. 1
 int ck_below(int n);               // 0 .. n-1
+// The longest chain of f32 sums of a part of k: eight side by side or more, of packed plain numbers two.
+int64_t ck_chain(const lq_wtype *t, lq_layout layout, lq_dtype act, int64_t k);
 void ck_fill(float *x, size_t n);  // values of very different sizes
 
 // The types to try, see types.c.

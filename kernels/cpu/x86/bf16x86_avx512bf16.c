@@ -81,12 +81,12 @@ static void block(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead
 lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                            int m1, float *y, size_t ldy) {
-    const int first = first_part(m1 - m0);
+    const int first = first_part(m1 - m0, TALL, HIGH);
     const int blocks = (m1 - m0 - first) / HIGH;
     const area a = {.w = w->q, .x = act->q, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->q_row, .n = w->n,
                     .k = w->k, .y = y, .ldy = ldy};
-    const packed all = {a.w, a.tile, LINE / 2, (a.n + TILE - 1) / TILE, a.k, CUT, WIDE, WIDE, 1,
-                        blocks};
+    const packed all = {.w = a.w, .tile = a.tile, .column = LINE / 2, .tiles = (a.n + TILE - 1) / TILE, .k = a.k,
+                        .cut = CUT, .pass = WIDE, .wide = WIDE, .steps = 1, .blocks = blocks};
     thin_fn *const *by = thins[!blocks && is_zen5()];
     if (!blocks) {
         for (int64_t t = t0; t < t1; t++) by[first - 1](&a, t, m0, 0, a.k);

@@ -7,9 +7,6 @@
 enum { HIGH = 6, WIDE = 4 /* rows and tiles of a block */, TALL = 12 /* rows that meet a tile as it comes */,
        CUT = 4096 /* k: of WIDE tiles they stay in the second cache */ };
 
-// Rows of the first part of so many: the rest are whole blocks.
-INLINE int first_part(int rows) { return rows <= TALL ? rows : rows - (rows - TALL + HIGH - 1) / HIGH * HIGH; }
-
 typedef int32_t __attribute__((may_alias, aligned(2))) couple;
 INLINE __m512i couple_of(const uint16_t *x) { return _mm512_set1_epi32(*(const couple *)(const void *)x); }
 INLINE __m512 dot2(__m512 s, __m512i w, __m512i x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
@@ -28,11 +25,4 @@ INLINE void couples_dot(const char *w, size_t tile, const uint16_t *x, size_t x_
         }
     }
 }
-
-// Every height of X, a macro.
-#define TO_12(X, NAME, ...)                                                                                           \
-    X(NAME, 1, __VA_ARGS__) X(NAME, 2, __VA_ARGS__) X(NAME, 3, __VA_ARGS__) X(NAME, 4, __VA_ARGS__)                   \
-    X(NAME, 5, __VA_ARGS__) X(NAME, 6, __VA_ARGS__) X(NAME, 7, __VA_ARGS__) X(NAME, 8, __VA_ARGS__)                   \
-    X(NAME, 9, __VA_ARGS__) X(NAME, 10, __VA_ARGS__) X(NAME, 11, __VA_ARGS__) X(NAME, 12, __VA_ARGS__)
-#define NAME_OF(NAME, M, ...) NAME##M,
 #endif

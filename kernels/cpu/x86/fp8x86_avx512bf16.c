@@ -168,9 +168,9 @@ void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, i
     const area a = area_of(w, act, y, ldy);
     struct { char aside[WIDE][ASIDE]; cut c[WIDE]; } *s = scratch;
     _Static_assert(sizeof *s <= LQ_MANY_BYTES, "scratch of `many`");
-    const int first = first_part(m1 - m0), blocks = (m1 - m0 - first) / HIGH;
-    const packed all = {codes_at(&a, 0), a.row * TILE, TILE, (a.n + TILE - 1) / TILE, a.k, CUT, WIDE, WIDE, 1,
-                        blocks};
+    const int first = first_part(m1 - m0, TALL, HIGH), blocks = (m1 - m0 - first) / HIGH;
+    const packed all = {.w = codes_at(&a, 0), .tile = a.row * TILE, .column = TILE, .tiles = (a.n + TILE - 1) / TILE,
+                        .k = a.k, .cut = CUT, .pass = WIDE, .wide = WIDE, .steps = 1, .blocks = blocks};
     for (int64_t from = t0, to; from < t1; from = to) {
         to = t1 - from < WIDE ? t1 : from + WIDE;
         for (int64_t k = 0, end; k < a.k; k = end) {

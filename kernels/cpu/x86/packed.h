@@ -12,6 +12,11 @@ INLINE vm columns(int64_t n, int64_t at) { // of VEC rows of weights from `at` o
     return vm_first(left < 0 ? 0 : left < VEC ? (int)left : VEC);
 }
 
+// Rows of the first part of so many, up to `tall`: the rest are whole blocks of `high`.
+INLINE int first_part(int rows, const int tall, const int high) {
+    return rows <= tall ? rows : rows - (rows - tall + high - 1) / high * high;
+}
+
 INLINE int64_t cut_end(int64_t k, int64_t end, const int64_t cut) { return end - k < cut ? end : k + cut; }
 
 // passing: a tile's turn comes once, its lines go to the first cache and nowhere else.
@@ -53,4 +58,13 @@ INLINE ahead ahead_of(const packed *p, int64_t t, int64_t k, int b) {
     if (b / share >= p->wide || tile >= p->tiles || from >= bytes) return (ahead){p->w + (size_t)t * p->tile, 0};
     return (ahead){p->w + (size_t)tile * p->tile + (size_t)next * p->column + from, step};
 }
+
+// X, a macro, of every height up to 6, and up to 12; the functions that it names, for a table.
+#define TO_6(X, NAME, ...)                                                                                            \
+    X(NAME, 1, __VA_ARGS__) X(NAME, 2, __VA_ARGS__) X(NAME, 3, __VA_ARGS__) X(NAME, 4, __VA_ARGS__)                   \
+    X(NAME, 5, __VA_ARGS__) X(NAME, 6, __VA_ARGS__)
+#define TO_12(X, NAME, ...)                                                                                           \
+    TO_6(X, NAME, __VA_ARGS__) X(NAME, 7, __VA_ARGS__) X(NAME, 8, __VA_ARGS__) X(NAME, 9, __VA_ARGS__)                \
+    X(NAME, 10, __VA_ARGS__) X(NAME, 11, __VA_ARGS__) X(NAME, 12, __VA_ARGS__)
+#define NAME_OF(NAME, M, ...) NAME##M,
 #endif

@@ -76,7 +76,7 @@ INLINE void step(vf s[TALL][WIDE][PARTS], const char *w, size_t tile, const floa
     EACH (int j = 0; j < N; j++)
         EACH (int i = 0; i < PARTS / sweeps; i++)
             v[j][i] = weights(w + (size_t)j * tile, part_of(p, i, sweeps, e), e);
-    const float *from = x;
+    const float *from = x; // of three rows: what is added for a fourth would lie in memory
     EACH (int r = 0; r < M; r++) {
         if (r && r % 3 == 0) {
             from += 3 * x_row;
@@ -124,40 +124,37 @@ INLINE void cut_add(const area *a, int64_t t, int m, int64_t k, int64_t end, ahe
 
 typedef void cut_fn(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next);
 typedef struct cut_fns { cut_fn *thin[KINDS][TALL], *block; } cut_fns; // staying, and passing, by rows
-#define FN_NAME(KIND, E, M) NAME(KIND##_##E##_##M)
-#define THIN(KIND, E, M, HOW)                                                                                         \
-    static void FN_NAME(KIND, E, M)(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next) {            \
+#define THIN(KIND, M, E, HOW)                                                                                         \
+    static void NAME(KIND##M)(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next) {                  \
         cut_add(a, t, m, k, end, next, M <= ONCE ? HOW : BEHIND, M <= ONCE ? 1 : SWEEPS, M, 1, LQ_##E);               \
     }
+#define THIN_NAME(KIND, M, ...) NAME(KIND##M),
 #define BLOCK(E)                                                                                                      \
     static void NAME(block_##E)(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next) {                \
         cut_add(a, t, m, k, end, next, BEHIND, SWEEPS, HIGH, WIDE, LQ_##E);                                           \
     }
-#define THIN_NAME(KIND, E, M, HOW) FN_NAME(KIND, E, M),
-#define TO_6(X, KIND, E, HOW) X(KIND, E, 1, HOW) X(KIND, E, 2, HOW) X(KIND, E, 3, HOW) X(KIND, E, 4, HOW)             \
-    X(KIND, E, 5, HOW) X(KIND, E, 6, HOW)
 #if defined(__AVX512F__)
-#define TO_TALL(X, KIND, E, HOW) TO_6(X, KIND, E, HOW) X(KIND, E, 7, HOW) X(KIND, E, 8, HOW) X(KIND, E, 9, HOW)        \
-    X(KIND, E, 10, HOW) X(KIND, E, 11, HOW) X(KIND, E, 12, HOW)
-#define PASS_FNS(E) TO_TALL(THIN, pass, E, PASSING)
-#define PASS_NAMES(E) , {TO_TALL(THIN_NAME, pass, E, )}
+#define TO_TALL TO_12
+#define PASS_FNS(E) TO_12(THIN, pass_##E##_, E, PASSING)
+#define PASS_NAMES(E) , {TO_12(THIN_NAME, pass_##E##_, )}
 #else
 #define TO_TALL TO_6
 #define PASS_FNS(E)
 #define PASS_NAMES(E)
 #endif
 #define FNS(E, NAMED)                                                                                                 \
-    TO_TALL(THIN, stay, E, STAYING) PASS_FNS(E) BLOCK(E)                                                              \
-    static const cut_fns NAMED = {{{TO_TALL(THIN_NAME, stay, E, )} PASS_NAMES(E)}, NAME(block_##E)};
+    TO_TALL(THIN, stay_##E##_, E, STAYING) PASS_FNS(E) BLOCK(E)                                                       \
+    static const cut_fns NAMED = {{{TO_TALL(THIN_NAME, stay_##E##_, )} PASS_NAMES(E)}, NAME(block_##E)};
 FNS(F32, f32_fns) FNS(F16, f16_fns) FNS(BF16, bf16_fns)
 
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  const cut_fns *fns) {
     const area a = {.w = w->q, .x = act->x.p, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->x.stride,
                     .n = w->n, .k = w->k, .y = y, .ldy = ldy, .more = act->more};
-    const int rows = m1 - m0, blocks = rows <= TALL ? 0 : (rows - TALL + HIGH - 1) / HIGH, first = rows - blocks * HIGH;
+    const int first = first_part(m1 - m0, TALL, HIGH), blocks = (m1 - m0 - first) / HIGH;
     const size_t column = TILE * lq_dtype_size(w->type.elem);
-    packed all = {a.w, a.tile, column, (a.n + TILE - 1) / TILE, a.k, CUT, 1, 1, SWEEPS, 1};
+    packed all = {.w = a.w, .tile = a.tile, .column = column, .tiles = (a.n + TILE - 1) / TILE, .k = a.k, .cut = CUT,
+                  .pass = 1, .wide = 1, .steps = SWEEPS, .blocks = 1};
 #if defined(__AVX512F__)
     cut_fn *const thin = fns->thin[!blocks && is_zen5()][first - 1];
 #else
