@@ -20,6 +20,15 @@
 #define LQ_EXP_MOST 89.0f        // above: infinity
 #define LQ_ROUNDER 12582912.0f   // 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits
 
+// 2^r = 1 + r P(r), |r| <= 1/2: relative error 2e-9.
+#define LQ_EXP2_0 0.693147182f
+#define LQ_EXP2_1 0.240226477f
+#define LQ_EXP2_2 0.0555033237f
+#define LQ_EXP2_3 0.00961843692f
+#define LQ_EXP2_4 0.00133988739f
+#define LQ_EXP2_5 0.000153533620f
+#define LQ_EXP2_LEAST (-126.0f) // below: 0
+
 // Within 2 ulp; exact at 0; what is below the least normal number is 0; NaN stays NaN.
 LQ_FN float lq_expf(float x) {
     float c = x < LQ_EXP_LEAST ? LQ_EXP_LEAST : x;

@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum {
-    LQ_QUANT_NUMERICS = 11, // raised when the same input and recipe would give other bits; part of the fingerprint
+    LQ_QUANT_NUMERICS = 12, // raised when the same input and recipe would give other bits; part of the fingerprint
     LQ_QUANT_REPORT = 1    // form of the report
 };
 

@@ -161,9 +161,10 @@ static double taken(const lq_dev *dev, const scene *c, double x) {
     return coarsely(dev, c->w) ? coarse((double)(float)x) : x;
 }
 
-// The rows of `a` against f64. A score is off by EPS for each of dk products, and so is what it is compared
-// with; exp's argument is rounded by EPS of its size, once or (over splits or a sink) twice; a sum has up to
-// 512 terms and then one per split. With bf16 each weight and the sum of weights are off by 2^-9 more.
+// The rows of `a` against f64. A score is off by EPS for each of dk products and a few for its scale (to base 2), and
+// so is what it is compared with, a sink too; exp's argument is rounded by EPS of its size, once or (over splits or a
+// sink) twice; a sum has up to 512 terms and then one per split. With bf16 each weight and the sum of weights are off
+// by 2^-9 more.
 static int attn_wrong(const lq_dev *dev, const scene *c, const lq_attn_args *a) {
     static double p[4096];
     const world *w = c->w;
@@ -173,7 +174,8 @@ static int attn_wrong(const lq_dev *dev, const scene *c, const lq_attn_args *a) 
         for (int h = 0; h < w->heads; h++) {
             const int seq = a->rows->seq[r], kv = h / (w->heads / w->kv_heads), n = a->rows->at[r] + 1;
             const float *q = lq_mat_row(&a->q, r) + h * w->dk;
-            double most = a->sinks ? (double)a->sinks[h] : -INFINITY, off = 0, l = 0;
+            double most = a->sinks ? (double)a->sinks[h] : -INFINITY, l = 0;
+            double off = a->sinks ? EPS * 2 * fabs((double)a->sinks[h]) : 0;
             for (int j = 0; j < n; j++) {
                 double s = 0, size = 0;
                 for (int d = 0; d < w->dk && sees(a, r, j); d++) {

@@ -4,7 +4,7 @@
 // positions K and V become cells once per tile and every product is the same small kernel, ROWS query vectors x COLS
 // columns. A cell has the place of an f32: one number and its step a fused multiply-add, or with AVX-512 BF16 two of
 // bf16 and its step vdpbf16ps, or (attn_amx.c) 16 cells' a product of tiles. A score is one chain of steps over dk, a
-// weighted sum one chain over the split's positions, a sum of exponentials VEC chains by position mod VEC: none of them
+// weighted sum one chain over the split's positions, a sum of weights COLS chains by position mod COLS: none of them
 // knows the tile, so a row has its bits in decode, in any prefill and on any number of threads. Positions that a row
 // does not see have weight 0, which leaves a chain as it is. One row's splits may be computed by several threads (few
 // rows, long cache): their results lie in the scratch and are merged in order, by the same code.
@@ -23,6 +23,7 @@
 #define split_range NAME(split_range)
 #define split_scores NAME(split_scores)
 #define biases NAME(biases)
+#define score_log2 NAME(score_log2)
 #define split_weigh NAME(split_weigh)
 #define merge NAME(merge)
 #define merge_o NAME(merge_o)
@@ -127,11 +128,12 @@ INLINE vf odd_of(vf x) { // the top bit of a half is set where a number is NaN o
 
 INLINE bool odd_any(vf x) { return _mm512_movepi16_mask(_mm512_castps_si512(x)) != 0; }
 
-// Weights of positions j .. j + VEC into the cells of p, and as they are there.
-INLINE vf weights_store(float *p, int j, vf e) {
-    const __m256i x = (__m256i)_mm512_cvtneps_pbh(e);
-    _mm256_storeu_si256((__m256i *)(void *)(p + j / PER), x);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+// Weights of positions j .. j + COLS into the cells of p, and as they are there: first ones of cells, second ones.
+INLINE void weights_store(float *p, int j, vf e[2]) {
+    const __m512i x = _mm512_castps_si512(narrow(e[0], e[1]));
+    _mm512_storeu_si512(p + j / PER, x);
+    e[0] = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+    e[1] = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
 }
 
 // Two positions become cells of both.
@@ -148,10 +150,7 @@ INLINE vf step(vf a, vf b, vf c) { return vf_fma(a, b, c); }
 INLINE vf seen(vf p, vf v) { return vf_pick(vf_equal(p, vf_zero()), vf_zero(), v); }
 INLINE vf odd_of(vf x) { return vf_sub(x, x); } // 0, or NaN
 INLINE bool odd_any(vf x) { return vf_any_nan(x); }
-INLINE vf weights_store(float *p, int j, vf e) {
-    vf_store(p + j, e);
-    return e;
-}
+INLINE void weights_store(float *p, int j, vf e[2]) { EACH (int h = 0; h < 2; h++) vf_store(p + j + h * VEC, e[h]); }
 
 INLINE void positions(vf to[2], vf low, vf high) { to[0] = low, to[1] = high; }
 #endif
@@ -511,43 +510,61 @@ static vf biases(const lq_attn_args *a, int head, int at, int j) {
     return a->alibi_coarse ? vf_load(v) : vf_mul(vf_set(a->alibi[head]), vf_load(v));
 }
 
-// Scores to weights: t->p, and the maximum and sum of one query vector.
-static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
-    vf most = vf_set(-FLT_MAX), sum = vf_zero(), scale = vf_set(a->scale), cap = vf_set(a->softcap);
+// VEC scores from position j on as logarithms to base 2, in which all weights and maxima here are.
+static vf score_log2(const lq_attn_args *a, int head, int at, int j, vf s) {
+    const vf cap = vf_set(a->softcap);
+    s = vf_mul(s, vf_set(a->scale));
+    if (a->softcap != 0) s = vf_mul(cap, vf_tanh(vf_div(s, cap)));
+    if (a->alibi) s = vf_add(s, biases(a, head, at, j));
+    return vf_mul(s, vf_set(LQ_LOG2E));
+}
+
+// Scores to weights: t->p, and the maximum and sum of one query vector. Where few have a path of their own, what comes
+// next is asked for meanwhile.
+INLINE void weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high, const bool few) {
+    const bool plain = a->softcap == 0 && !a->alibi;
+    const vf by = vf_set(plain ? a->scale * LQ_LOG2E : 1);
+    vf most = vf_set(-FLT_MAX), sum[2] = {vf_zero(), vf_zero()};
     float *p = t->p[r];
     const lq_sight *see = &t->see[r]; // nearly always of all, from here to there:
+    const int from = see->from - j0, to = (see->at < see->tree_base ? see->at + 1 : see->tree_base) - j0 - COLS;
     due next = {0};
-    if (t->few) next = chunk_due(a, t, LQ_SPLIT / VEC);
-    const int from = see->from - j0, to = (see->at < see->tree_base ? see->at + 1 : see->tree_base) - j0 - VEC;
-    for (int j = low; j < high; j += VEC) {
-        vf s = vf_mul(vf_load(p + j), scale);
-        if (a->softcap != 0) s = vf_mul(cap, vf_tanh(vf_div(s, cap)));
-        if (a->alibi) s = vf_add(s, biases(a, t->head[r], t->see[r].at, j0 + j));
-        vf_store(p + j, s);
-        // NaN stays out: its weight is NaN all the same
-        due_ask(&next);
-        if (from <= j && j <= to) most = vf_max(s, most);
-        else most = vf_pick(vm_bits(lq_sight_mask(see, j0 + j)), vf_max(s, most), most);
+    if (few) next = chunk_due(a, t, LQ_SPLIT / COLS);
+    for (int j = low; j < high; j += COLS) {
+        EACH (int h = 0, i = j; h < 2; h++, i += VEC) {
+            vf s = vf_load(p + i);
+            if (plain) s = vf_mul(s, by);
+            else vf_store(p + i, s = score_log2(a, t->head[r], see->at, j0 + i, s));
+            // NaN stays out: its weight is NaN all the same
+            if (from <= j && j <= to) most = vf_max(s, most);
+            else most = vf_pick(vm_bits(lq_sight_mask(see, j0 + i)), vf_max(s, most), most);
+        }
+        if (few) due_ask(&next);
     }
     t->m[r] = vf_most(most);
-    most = vf_set(t->m[r]);
-    if (t->few) next = chunk_due(a, t, LQ_SPLIT / VEC);
-    for (int j = low; j < high; j += VEC) {
-        vf e = vf_exp(vf_sub(vf_load(p + j), most));
-        due_ask(&next);
-        if (j < from || j > to) e = vf_only(vm_bits(lq_sight_mask(see, j0 + j)), e);
-        sum = vf_add(sum, weights_store(p, j, e));
+    const vf less = vf_set(-t->m[r]);
+    if (few) next = chunk_due(a, t, LQ_SPLIT / COLS);
+    for (int j = low; j < high; j += COLS) {
+        vf e[2];
+        EACH (int h = 0, i = j; h < 2; h++, i += VEC) {
+            e[h] = vf_exp2(vf_fma(vf_load(p + i), by, less));
+            if (j < from || j > to) e[h] = vf_only(vm_bits(lq_sight_mask(see, j0 + i)), e[h]);
+        }
+        weights_store(p, j, e);
+        EACH (int h = 0; h < 2; h++) sum[h] = vf_add(sum[h], e[h]);
+        if (few) due_ask(&next);
     }
-#if defined(LQ_ATTN_TILES)
-    const int end = low + (high - low + VEC - 1) / VEC * VEC;
-    if (end % COLS) memset(p + end / PER, 0, VEC / PER * sizeof *p);
-#endif
-    t->l[r] = vf_sum(sum);
+    t->l[r] = vf_sum(vf_add(sum[0], sum[1]));
+}
+
+static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
+    if (t->few) weigh(a, t, r, j0, low, high, true);
+    else weigh(a, t, r, j0, low, high, false);
 }
 
 // m and l of VEC query vectors take in those of a split; what there is is worth `old` from now on, the split's `new`.
 static void merge(float *all_m, float *all_l, const float *m, const float *l, float *old, float *new) {
-    vf a = vf_load(all_m), b = vf_load(m), c = vf_max(b, a), u = vf_exp(vf_sub(a, c)), v = vf_exp(vf_sub(b, c));
+    vf a = vf_load(all_m), b = vf_load(m), c = vf_max(b, a), u = vf_exp2(vf_sub(a, c)), v = vf_exp2(vf_sub(b, c));
     vf_store(all_m, c);
     vf_store(all_l, vf_fma(vf_load(l), v, vf_mul(vf_load(all_l), u)));
     vf_store(old, u);
@@ -639,9 +656,9 @@ static void split_run(const job *b, tile *t, int split) {
 static void finish(const lq_attn_args *a, int head, float m, float l, float *y) {
     float by = 1;
     if (a->sinks) {
-        float sink = a->sinks[head], c = sink > m ? sink : m;
-        by = vf_first(vf_exp(vf_set(m - c)));
-        l = l * by + vf_first(vf_exp(vf_set(sink - c)));
+        float sink = a->sinks[head] * LQ_LOG2E, c = sink > m ? sink : m;
+        by = vf_first(vf_exp2(vf_set(m - c)));
+        l = l * by + vf_first(vf_exp2(vf_set(sink - c)));
     }
     by = l == 0 ? 0 : by / l;
     for (int d = 0; d < a->cache.dv; d += VEC) { // + 0: a zero has no sign
@@ -691,22 +708,24 @@ static void tile_run(void *arg, int task, int worker) {
     (void)worker;
     tile t;
     tiles_use();
-    int kv_heads = a->cache.kv_heads, at = task / kv_heads, seq = 0, end = a->rows->seqs;
-    while (end - seq > 1) { // the last sequence that begins at or before this tile
+    int kv_heads = a->cache.kv_heads, seq = 0, end = a->rows->seqs;
+    while (end - seq > 1) { // the last sequence that begins at or before this task
         int middle = (seq + end) / 2;
-        if (b->first[middle] <= at) seq = middle;
+        if (b->first[middle] * kv_heads <= task) seq = middle;
         else end = middle;
     }
-    at -= b->first[seq];
+    // A sequence's tiles of one head follow one another, whose K and V a cache then has.
+    const int of_seq = b->first[seq + 1] - b->first[seq], place = task - b->first[seq] * kv_heads;
+    const int kv_head = place / of_seq, at = place % of_seq;
     if (b->by_split) {
         const int split = at % b->tasks * b->each, stop = split + b->each < b->splits ? split + b->each : b->splits;
-        tile_set(b, &t, seq, at / b->tasks, task % kv_heads);
+        tile_set(b, &t, seq, at / b->tasks, kv_head);
         splits_ask(b, &t, split, stop);
         for (int s = split; s < stop; s++) split_run(b, &t, s);
         tiles_leave();
         return;
     }
-    tile_set(b, &t, seq, at, task % kv_heads);
+    tile_set(b, &t, seq, at, kv_head);
     splits_ask(b, &t, t.first / LQ_SPLIT, t.last / LQ_SPLIT + 1);
     for (int r = 0; r < t.n; r++) memset(t.y[r], 0, (size_t)a->cache.dv * sizeof(float));
     for (int s = t.first / LQ_SPLIT; s <= t.last / LQ_SPLIT; s++) split_run(b, &t, s);

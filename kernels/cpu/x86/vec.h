@@ -326,6 +326,17 @@ static inline vf vf_exp(vf x) {
     return vf_pick(vf_less(x, vf_set(LQ_EXP_LEAST)), vf_zero(), vf_scale2(p, f));
 }
 
+// 2^t of t up to 0, within 1 ulp; exact at whole numbers. Below the least normal number 0; NaN stays NaN.
+static inline vf vf_exp2(vf t) {
+    vf f = vf_round(t), r = vf_sub(t, f), p = vf_fma(vf_set(LQ_EXP2_5), r, vf_set(LQ_EXP2_4));
+    p = vf_fma(p, r, vf_set(LQ_EXP2_3));
+    p = vf_fma(p, r, vf_set(LQ_EXP2_2));
+    p = vf_fma(p, r, vf_set(LQ_EXP2_1));
+    p = vf_fma(p, r, vf_set(LQ_EXP2_0));
+    p = vf_fma(p, r, vf_set(1.0f));
+    return vf_pick(vf_less(t, vf_set(LQ_EXP2_LEAST)), vf_zero(), vf_scale2(p, f));
+}
+
 // x / (1 + exp(-a x))
 static inline vf vf_silu(vf x, vf a) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_minus(vf_mul(a, x))))); }
 static inline vf vf_sigmoid(vf x) { return vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_minus(x)))); }
