@@ -2,7 +2,8 @@
 // libm is installed, nor those of portable C and of the plain CUDA kernels on which of them ran. Owns nothing.
 //
 // Each f32 function is free of branches, so that a plain loop over it becomes vector code. The AVX2 and AVX-512 files
-// use the same coefficients with fused multiply-adds: within one ISA there is one exp.
+// use the same coefficients with fused multiply-adds: within one ISA there is one exp, but for attention's weights,
+// which there are 2^t (vf_exp2).
 #ifndef LQ_MATH_H
 #define LQ_MATH_H
 #include "formats/elem.h"
@@ -20,13 +21,13 @@
 #define LQ_EXP_MOST 89.0f        // above: infinity
 #define LQ_ROUNDER 12582912.0f   // 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits
 
-// 2^r = 1 + r P(r), |r| <= 1/2: relative error 2e-9.
+// 2^r = 1 + r P(r), |r| <= 1/2: relative error 3e-9.
 #define LQ_EXP2_0 0.693147182f
 #define LQ_EXP2_1 0.240226477f
-#define LQ_EXP2_2 0.0555033237f
-#define LQ_EXP2_3 0.00961843692f
-#define LQ_EXP2_4 0.00133988739f
-#define LQ_EXP2_5 0.000153533620f
+#define LQ_EXP2_2 0.0555035956f
+#define LQ_EXP2_3 0.00961849932f
+#define LQ_EXP2_4 0.00133909704f
+#define LQ_EXP2_5 0.000153292785f
 #define LQ_EXP2_LEAST (-126.0f) // below: 0
 
 // Within 2 ulp; exact at 0; what is below the least normal number is 0; NaN stays NaN.

@@ -161,10 +161,10 @@ static double taken(const lq_dev *dev, const scene *c, double x) {
     return coarsely(dev, c->w) ? coarse((double)(float)x) : x;
 }
 
-// The rows of `a` against f64. A score is off by EPS for each of dk products and a few for its scale (to base 2), and
-// so is what it is compared with, a sink too; exp's argument is rounded by EPS of its size, once or (over splits or a
-// sink) twice; a sum has up to 512 terms and then one per split. With bf16 each weight and the sum of weights are off
-// by 2^-9 more.
+// The rows of `a` against f64. A score is off by EPS for each of dk products and a few for its scale, and so is what it
+// is compared with, a sink too; exp's argument is rounded by EPS of its size up to four times (three of them its
+// scale's, to base 2); a sum has up to 512 terms and then one per split. With bf16 each weight and the sum of weights
+// are off by 2^-9 more.
 static int attn_wrong(const lq_dev *dev, const scene *c, const lq_attn_args *a) {
     static double p[4096];
     const world *w = c->w;
@@ -185,7 +185,7 @@ static int attn_wrong(const lq_dev *dev, const scene *c, const lq_attn_args *a) 
                 p[j] = s * (double)a->scale;
                 off = fmax(off, EPS * (w->dk + 4) * size * (double)a->scale);
                 if (a->softcap != 0) p[j] = (double)a->softcap * tanh(p[j] / (double)a->softcap),
-                    off = fmax(off, EPS * 12 * fabs(p[j]));
+                    off = fmax(off, EPS * (w->dk + 4) * size * (double)a->scale + EPS * 12 * fabs(p[j]));
                 if (w->alibi) {
                     const double bias = bias_of(a, h, a->rows->at[r], j);
                     p[j] += bias;
@@ -203,7 +203,7 @@ static int attn_wrong(const lq_dev *dev, const scene *c, const lq_attn_args *a) 
                     sum += p[j] * v;
                     room += fabs(v) * 0x1p-126; // weights below the least normal number are 0
                     room += fabs(p[j] * v) * (2 * off + weight_off + EPS *
-                                              ((n < 512 ? n : 512) + 12 * (n / 512 + 1) + 16 - 3 * log(p[j])));
+                                              ((n < 512 ? n : 512) + 12 * (n / 512 + 1) + 16 - 4 * log(p[j])));
                 }
                 wrong += !near(lq_mat_row(&a->y, r)[h * w->dv + d], sum / l, room / l);
             }
@@ -311,6 +311,27 @@ static void check_long(lq_dev *dev, lq_dev *one) {
     ck_done("decode");
 }
 
+// However large scores are, the largest has weight 1, and a row that sees one position has its V.
+static void check_huge(lq_dev *dev, lq_dtype type) {
+    const world w = {"huge", type, 16, 4, 2, 40, 48, 0, 0, 0, false, false, 1, {40, 0, 0, 0}, 0};
+    scene c = scene_make(&w);
+    const int zero[4] = {0};
+    lq_mat y = ck_mat(40, w.heads * w.dv, 4);
+    int wrong = 0;
+    for (int r = 0; r < 40; r++)
+        for (int i = 0; i < c.q.cols; i++) lq_mat_row(&c.q, r)[i] *= 1e15f;
+    scene_clear(&c);
+    batch_run(dev, &c, zero, w.len, &y);
+    for (int i = 0; i < y.cols; i++) {
+        const int kv = i / w.dv / (w.heads / w.kv_heads);
+        const double want = taken(dev, &c, stored(&c, 0, kv, true, 0, i % w.dv));
+        wrong += (double)lq_mat_row(&y, 0)[i] != want;
+        for (int r = 1; r < 40; r++) wrong += !isfinite(lq_mat_row(&y, r)[i]);
+    }
+    CHECK(wrong == 0, "attn %s, %d: %d values of huge scores", dev->isa, type, wrong);
+    ck_done("huge");
+}
+
 // A token that is infinite or NaN reaches nobody before it; a tree hides its other branches.
 static void check_hidden(lq_dev *dev, lq_dtype type) {
     const world w = {"hidden", type, 16, 4, 2, 40, 48, 0, 0, 0, false, false, 1, {40, 0, 0, 0}, 0};
@@ -416,6 +437,8 @@ void check_attn(lq_dev *dev) {
     check_long(dev, one);
     check_hidden(dev, LQ_F32);
     check_hidden(dev, LQ_BF16);
+    check_huge(dev, LQ_F32);
+    check_huge(dev, LQ_BF16);
     lq_dev_close(one);
     lq_dev_close(two);
 }

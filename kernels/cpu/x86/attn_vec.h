@@ -520,10 +520,10 @@ static vf score_log2(const lq_attn_args *a, int head, int at, int j, vf s) {
 }
 
 // Scores to weights: t->p, and the maximum and sum of one query vector. Where few have a path of their own, what comes
-// next is asked for meanwhile.
+// next is asked for meanwhile, and what the last COLS have behind the last VEC may be anything: nobody sees it.
 INLINE void weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high, const bool few) {
-    const bool plain = a->softcap == 0 && !a->alibi;
-    const vf by = vf_set(plain ? a->scale * LQ_LOG2E : 1);
+    const bool plain = a->softcap == 0 && !a->alibi && a->scale > 0; // then the largest is known before it is scaled
+    const float by = plain ? a->scale * LQ_LOG2E : 1;
     vf most = vf_set(-FLT_MAX), sum[2] = {vf_zero(), vf_zero()};
     float *p = t->p[r];
     const lq_sight *see = &t->see[r]; // nearly always of all, from here to there:
@@ -533,21 +533,21 @@ INLINE void weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int hi
     for (int j = low; j < high; j += COLS) {
         EACH (int h = 0, i = j; h < 2; h++, i += VEC) {
             vf s = vf_load(p + i);
-            if (plain) s = vf_mul(s, by);
-            else vf_store(p + i, s = score_log2(a, t->head[r], see->at, j0 + i, s));
+            if (!plain) vf_store(p + i, s = score_log2(a, t->head[r], see->at, j0 + i, s));
             // NaN stays out: its weight is NaN all the same
             if (from <= j && j <= to) most = vf_max(s, most);
             else most = vf_pick(vm_bits(lq_sight_mask(see, j0 + i)), vf_max(s, most), most);
         }
         if (few) due_ask(&next);
     }
-    t->m[r] = vf_most(most);
-    const vf less = vf_set(-t->m[r]);
+    const float top = vf_most(most), m = top * by;
+    t->m[r] = top > -FLT_MAX && m > -FLT_MAX ? m : -FLT_MAX;
+    most = vf_set(top);
     if (few) next = chunk_due(a, t, LQ_SPLIT / COLS);
     for (int j = low; j < high; j += COLS) {
         vf e[2];
         EACH (int h = 0, i = j; h < 2; h++, i += VEC) {
-            e[h] = vf_exp2(vf_fma(vf_load(p + i), by, less));
+            e[h] = vf_exp2(vf_mul(vf_sub(vf_load(p + i), most), vf_set(by)));
             if (j < from || j > to) e[h] = vf_only(vm_bits(lq_sight_mask(see, j0 + i)), e[h]);
         }
         weights_store(p, j, e);
