@@ -12,9 +12,9 @@ static void chunks_find(const lq_attn_args *a, tile *t, int from, int end) {
     t->asked.has[from / LQ_SPLIT & 1] = from / LQ_SPLIT;
     for (int v = 0; v < (a->cache.v_in_k ? 1 : 2); v++) {
         chunk *to = t->asked.at[from / LQ_SPLIT & 1][v];
-        for (int j = from; j < end;) {
-            chunk c = chunk_at(a, t, v, j);
-            for (int left = a->cache.page - j % a->cache.page; left > 0 && j < end; left -= VEC, j += VEC) {
+        for (int j = from, i = from / a->cache.page, at = from % a->cache.page; j < end; i++, at = 0) {
+            chunk c = chunk_at(a, t, v, i, at);
+            for (; at < a->cache.page && j < end; at += VEC, j += VEC) {
                 to[j % LQ_SPLIT / VEC] = c;
                 c.p += VEC * c.row;
                 if (c.scales) c.scales += VEC;
@@ -40,7 +40,7 @@ static const char *chunk_next(const lq_attn_args *a, tile *t) { // NULL: no more
 }
 
 // The next one, to be asked for in so many steps.
-static due chunk_in(const lq_attn_args *a, tile *t, size_t steps) {
+INLINE due chunk_in(const lq_attn_args *a, tile *t, size_t steps) {
     const char *p = chunk_next(a, t);
     const size_t each = (t->asked.bytes + steps - 1) / steps;
     return p ? (due){p, t->asked.bytes, (each + 63) & ~(size_t)63} : (due){0};
@@ -52,7 +52,7 @@ static void chunk_ask(const lq_attn_args *a, tile *t) {
 }
 
 // The next one, if not enough are on their way. Of what is met soon one more, now.
-static due chunk_due(const lq_attn_args *a, tile *t, size_t steps) {
+INLINE due chunk_due(const lq_attn_args *a, tile *t, size_t steps) {
     if (t->asked.ahead < NEAR_CHUNKS) chunk_ask(a, t);
     return t->asked.ahead < t->asked.most ? chunk_in(a, t, steps) : (due){0};
 }

@@ -33,13 +33,10 @@
 #define finish NAME(finish)
 #define tile_set NAME(tile_set)
 #define splits_ask NAME(splits_ask)
-#define chunk_at NAME(chunk_at)
 #define due_ask NAME(due_ask)
 #define chunks_find NAME(chunks_find)
 #define chunk_next NAME(chunk_next)
-#define chunk_in NAME(chunk_in)
 #define chunk_ask NAME(chunk_ask)
-#define chunk_due NAME(chunk_due)
 #define chunks_begin NAME(chunks_begin)
 #define few_fits NAME(few_fits)
 #define few_scores NAME(few_scores)
@@ -298,13 +295,13 @@ INLINE void across(vf r[VEC], vf to[VEC]) {
 
 static const _Alignas(64) char zeros[CELLS * COLS]; // more bytes than a position has at a time
 
-// From position j on, up to the end of its page.
-static chunk chunk_at(const lq_attn_args *a, const tile *t, bool v, int j) {
+// From position `at` of page i on, up to its end.
+INLINE chunk chunk_at(const lq_attn_args *a, const tile *t, bool v, int i, int at) {
     const lq_cache *c = &a->cache;
-    const int32_t block = lq_rows_table(a->rows, t->seq)[j / c->page];
-    const size_t row = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type), at = (size_t)(j % c->page);
+    const int32_t block = lq_rows_table(a->rows, t->seq)[i];
+    const size_t row = (size_t)lq_cache_width(c, v) * lq_cache_bytes(c);
     if (block < 0) return (chunk){.p = zeros};
-    return (chunk){.p = lq_cache_at(c, block, t->kv_head, v) + at * row, .row = row,
+    return (chunk){.p = lq_cache_at(c, block, t->kv_head, v) + (size_t)at * row, .row = row,
                    .scales = c->type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) + at : NULL};
 }
 
@@ -315,7 +312,7 @@ static void kv_find(const lq_attn_args *a, tile *t, bool v, int j, int n, int al
     for (int i = n; i < all; i++) t->at[i] = zeros, t->by[i] = 0;
     for (int i = 0; i < n;) {
         const int left = a->cache.page - (j + i) % a->cache.page, end = left < n - i ? i + left : n;
-        const chunk c = chunk_at(a, t, v, j + i);
+        const chunk c = chunk_at(a, t, v, (j + i) / a->cache.page, (j + i) % a->cache.page);
         const char *p = c.row ? c.p + skip : c.p;
         for (int k = 0; i < end; i++, k++, p += c.row) t->at[i] = p, t->by[i] = c.scales ? c.scales[k] : by;
     }
@@ -472,7 +469,7 @@ static int few_values(const lq_attn_args *a, tile *t, int j0, int low, int high,
     return (void)a, (void)t, (void)j0, (void)low, (void)high, (void)d0, 0;
 }
 
-static due chunk_due(const lq_attn_args *a, tile *t, size_t steps) { return (void)a, (void)t, (void)steps, (due){0}; }
+INLINE due chunk_due(const lq_attn_args *a, tile *t, size_t steps) { return (void)a, (void)t, (void)steps, (due){0}; }
 
 static void chunks_begin(const lq_attn_args *a, tile *t, int from, int end, int stop) {
     (void)a, (void)t, (void)from, (void)end, (void)stop;
