@@ -182,10 +182,11 @@ static int attn_wrong(const lq_dev *dev, const scene *c, const lq_attn_args *a) 
                     const double x = taken(dev, c, (double)q[d]) * taken(dev, c, stored(c, seq, kv, false, j, d));
                     s += x, size += fabs(x);
                 }
+                const double chain = EPS * (w->dk + 4) * size * (double)a->scale;
                 p[j] = s * (double)a->scale;
-                off = fmax(off, EPS * (w->dk + 4) * size * (double)a->scale);
+                off = fmax(off, chain);
                 if (a->softcap != 0) p[j] = (double)a->softcap * tanh(p[j] / (double)a->softcap),
-                    off = fmax(off, EPS * (w->dk + 4) * size * (double)a->scale + EPS * 12 * fabs(p[j]));
+                    off = fmax(off, chain + EPS * 12 * fabs(p[j]));
                 if (w->alibi) {
                     const double bias = bias_of(a, h, a->rows->at[r], j);
                     p[j] += bias;

@@ -311,8 +311,8 @@ static void kv_find(const lq_attn_args *a, tile *t, bool v, int j, int n, int al
     const float by = lq_cache_head_scale(&a->cache, t->kv_head, v);
     for (int i = n; i < all; i++) t->at[i] = zeros, t->by[i] = 0;
     for (int i = 0; i < n;) {
-        const int left = a->cache.page - (j + i) % a->cache.page, end = left < n - i ? i + left : n;
-        const chunk c = chunk_at(a, t, v, (j + i) / a->cache.page, (j + i) % a->cache.page);
+        const int at = (j + i) % a->cache.page, left = a->cache.page - at, end = left < n - i ? i + left : n;
+        const chunk c = chunk_at(a, t, v, (j + i) / a->cache.page, at);
         const char *p = c.row ? c.p + skip : c.p;
         for (int k = 0; i < end; i++, k++, p += c.row) t->at[i] = p, t->by[i] = c.scales ? c.scales[k] : by;
     }
@@ -377,16 +377,11 @@ static bool v_read(const lq_attn_args *a, tile *t, int j, int n, int d0, int wid
 // Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the
 // machine to foresee the next one.
 static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, int last) {
-    const lq_cache *c = &a->cache;
-    const int32_t *table = lq_rows_table(a->rows, t->seq);
-    size_t width = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type);
-    int end = j + n <= last ? j + n : last + 1;
-    while (j < end) {
-        int32_t block = table[j / c->page];
-        int at = j % c->page, some = c->page - at < end - j ? c->page - at : end - j;
-        const char *src = block < 0 ? NULL : lq_cache_at(c, block, t->kv_head, v) + (size_t)at * width;
-        for (size_t i = 0; src && i < (size_t)some * width; i += 64) _mm_prefetch(src + i, _MM_HINT_T1);
-        j += some;
+    const int page = a->cache.page, end = j + n <= last ? j + n : last + 1;
+    for (int at = j % page, some; j < end; j += some, at = 0) {
+        const chunk c = chunk_at(a, t, v, j / page, at);
+        some = page - at < end - j ? page - at : end - j;
+        for (size_t i = 0; i < (size_t)some * c.row; i += 64) _mm_prefetch(c.p + i, _MM_HINT_T1);
     }
 }
 
@@ -518,7 +513,7 @@ static vf score_log2(const lq_attn_args *a, int head, int at, int j, vf s) {
 
 // Scores to weights: t->p, and the maximum and sum of one query vector. Where few have a path of their own, what comes
 // next is asked for meanwhile, and what the last COLS have behind the last VEC may be anything: nobody sees it.
-INLINE void weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high, const bool few) {
+static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
     const bool plain = a->softcap == 0 && !a->alibi && a->scale > 0; // then the largest is known before it is scaled
     const float by = plain ? a->scale * LQ_LOG2E : 1;
     vf most = vf_set(-FLT_MAX), sum[2] = {vf_zero(), vf_zero()};
@@ -526,7 +521,7 @@ INLINE void weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int hi
     const lq_sight *see = &t->see[r]; // nearly always of all, from here to there:
     const int from = see->from - j0, to = (see->at < see->tree_base ? see->at + 1 : see->tree_base) - j0 - COLS;
     due next = {0};
-    if (few) next = chunk_due(a, t, LQ_SPLIT / COLS);
+    if (t->few) next = chunk_due(a, t, LQ_SPLIT / COLS);
     for (int j = low; j < high; j += COLS) {
         EACH (int h = 0, i = j; h < 2; h++, i += VEC) {
             vf s = vf_load(p + i);
@@ -535,12 +530,12 @@ INLINE void weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int hi
             if (from <= j && j <= to) most = vf_max(s, most);
             else most = vf_pick(vm_bits(lq_sight_mask(see, j0 + i)), vf_max(s, most), most);
         }
-        if (few) due_ask(&next);
+        due_ask(&next);
     }
     const float top = vf_most(most), m = top * by;
     t->m[r] = top > -FLT_MAX && m > -FLT_MAX ? m : -FLT_MAX;
     most = vf_set(top);
-    if (few) next = chunk_due(a, t, LQ_SPLIT / COLS);
+    if (t->few) next = chunk_due(a, t, LQ_SPLIT / COLS);
     for (int j = low; j < high; j += COLS) {
         vf e[2];
         EACH (int h = 0, i = j; h < 2; h++, i += VEC) {
@@ -549,14 +544,9 @@ INLINE void weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int hi
         }
         weights_store(p, j, e);
         EACH (int h = 0; h < 2; h++) sum[h] = vf_add(sum[h], e[h]);
-        if (few) due_ask(&next);
+        due_ask(&next);
     }
     t->l[r] = vf_sum(vf_add(sum[0], sum[1]));
-}
-
-static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
-    if (t->few) weigh(a, t, r, j0, low, high, true);
-    else weigh(a, t, r, j0, low, high, false);
 }
 
 // m and l of VEC query vectors take in those of a split; what there is is worth `old` from now on, the split's `new`.
