@@ -8,8 +8,8 @@
 // instruction has it. Products are exact in f32, each sum is rounded once; numbers and sums below 2^-126 are 0 to it.
 //
 // thin: 1 to 12 rows x one tile, as it comes from memory, even and odd pairs beside each other.
-// block: 6 rows x four tiles, of which a cut stays in the second cache, even pairs first; what comes next is asked for
-// into that on the way.
+// block: 6 rows x two tiles, of which a cut stays in the second cache, with two more; what comes next is asked for into
+// that on the way.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/couples.h"
 
@@ -66,16 +66,13 @@ typedef void thin_fn(const area *a, int64_t t, int m, int64_t k0, int64_t k1);
 TO_12(THIN, pass, true) TO_12(THIN, stay, false)
 static thin_fn *const thins[2][TALL] = {{TO_12(NAME_OF, stay, )}, {TO_12(NAME_OF, pass, )}};
 
-static void block(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next) {
-    __m512 s[HIGH][WIDE], even[HIGH][WIDE];
-    const int64_t pairs = (end - k + 1) / 2;
-    const char *w = a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE;
-    const uint16_t *x = a->x + (size_t)m * a->x_row + k;
-    couples_dot(w, a->tile, x, a->x_row, (pairs + 1) / 2, s, &next, WIDE);
-    EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < WIDE; i++) even[r][i] = s[r][i];
-    couples_dot(w + LINE, a->tile, x + 2, a->x_row, pairs / 2, s, &next, WIDE);
+static void block(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead *next) {
+    __m512 even[HIGH][SIDES], odd[HIGH][SIDES];
+    couples_dot(a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE, a->tile, a->x + (size_t)m * a->x_row + k, a->x_row,
+                (end - k) / 4, even, odd, next, SIDES);
     EACH (int r = 0; r < HIGH; r++)
-        EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a->n, (t + i) * TILE), k, even[r][i], s[r][i]);
+        EACH (int i = 0; i < SIDES; i++)
+            join(a, t + i, m + r, columns(a->n, (t + i) * TILE), k, even[r][i], odd[r][i]);
 }
 
 lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
@@ -98,7 +95,9 @@ void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act
             end = cut_end(k, a.k, CUT);
             for (int64_t t = from; t < to; t++) by[first - 1](&a, t, m0, k, end);
             for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
-                if (to - from == WIDE) block(&a, from, m, k, end, ahead_of(&all, from, k, b));
+                const bool whole = to - from == WIDE && end % 4 == 0;
+                ahead next = ahead_of(&all, from, k, b);
+                if (whole) for (int64_t t = from; t < to; t += SIDES) block(&a, t, m, k, end, &next);
                 else for (int64_t t = from; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
             }
         }

@@ -7,7 +7,7 @@
 // and y = fma(sum, wscale * ascale, y), parts in order; the first is multiplied alone.
 //
 // thin: 1 to 12 rows x one tile, as it comes from memory. Of more rows what a tile's cut becomes is put aside for those
-// behind: blocks of 6 rows x four tiles.
+// behind: blocks of 6 rows x two tiles, with two more in turn for each part; y waits beside them.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/couples.h"
 #include "kernels/cpu/x86/fp8_book.h"
@@ -32,12 +32,18 @@ INLINE int64_t part_end(const area *a, int64_t k, int64_t end) {
     return to < end ? to : end;
 }
 
-// The sums of a part of tile t and row m join y.
-INLINE void join(const area *a, int64_t t, int m, vm some, int64_t k, __m512 sum, __m512 scale) {
-    float *y = a->y + (size_t)m * a->ldy + (size_t)t * TILE;
-    if (a->ascale) scale = vf_mul(scale, vf_set(a->ascale[(size_t)(k / a->cell) * a->all + (size_t)m]));
-    vf_store_m(some, y, k ? vf_fma(sum, scale, vf_load_m(some, y)) : vf_mul(sum, scale));
+// y of tile t and row m, and what it is before column k: -0 leaves the first product as it is.
+INLINE float *y_at(const area *a, int64_t t, int m) { return a->y + (size_t)m * a->ldy + (size_t)t * TILE; }
+INLINE __m512 y_before(const area *a, int64_t t, int m, int64_t k) {
+    return k ? vf_load_m(columns(a->n, t * TILE), y_at(a, t, m)) : vf_set(-0.f);
 }
+
+// Scales of the activations of rows from m on in the cell at k; NULL: they have none.
+INLINE const float *ascale_at(const area *a, int m, int64_t k) {
+    return a->ascale ? a->ascale + (size_t)(k / a->cell) * a->all + (size_t)m : NULL;
+}
+
+INLINE __m512 scale_by(__m512 scale, const float *ascale) { return ascale ? vf_mul(scale, vf_set(*ascale)) : scale; }
 
 // Scales of the rows of tile t in group g; shifts: their codes.
 INLINE __m512 scales_of(const area *a, int64_t t, int64_t g) {
@@ -109,33 +115,57 @@ INLINE void thin(const area *a, cut *c, int m, char *aside, const bool shifts, c
         }
         if (shifts) scale = vf_pick(nan, vf_set(NAN), vf_set(1));
         if (put) vf_store(c->scale[p], scale);
-        EACH (int r = 0; r < M; r++) join(a, c->t, m + r, some, k, vf_add(even[r], odd[r]), scale);
+        EACH (int r = 0; r < M; r++) {
+            const __m512 by = scale_by(scale, ascale_at(a, m + r, k)), y = y_before(a, c->t, m + r, k);
+            vf_store_m(some, y_at(a, c->t, m + r), vf_fma(vf_add(even[r], odd[r]), by, y));
+        }
     }
 }
 
 // --- as numbers, which were put aside ---
 
 enum { ASIDE = CUT / 2 * LINE }; // bytes of a cut of a tile
-INLINE void block(const area *a, const cut *c, const char *w, int m, ahead next, const int N) {
-    int p = 0;
-    for (int64_t k = c->k, end; k < c->end; k = end, p++) {
-        __m512 s[HIGH][WIDE], even[HIGH][WIDE];
-        end = part_end(a, k, c->end);
-        const int64_t count = (end - k + 1) / 2;
-        const uint16_t *x = a->x + (size_t)m * a->x_row + k;
-        const char *from = w + (k - c->k) / 2 * LINE;
-        couples_dot(from, ASIDE, x, a->x_row, (count + 1) / 2, s, &next, N);
-        EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < N; i++) even[r][i] = s[r][i];
-        couples_dot(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, &next, N);
-        EACH (int i = 0; i < N; i++)
-            EACH (int r = 0; r < HIGH; r++)
-                join(a, c[i].t, m + r, columns(a->n, c[i].t * TILE), k, vf_add(even[r][i], s[r][i]),
-                     vf_load(c[i].scale[p]));
+typedef struct sums { _Alignas(LINE) float of[WIDE][HIGH][TILE]; } sums; // y of blocks until their cut ends
+
+// Part p, at k, of N tiles from c and w on joins y.
+INLINE void part(const area *a, const cut *c, const char *w, int m, int p, int64_t k, int64_t end, ahead *next,
+                 float y[][HIGH][TILE], const int N) {
+    __m512 even[HIGH][SIDES], odd[HIGH][SIDES];
+    const float *ascale = ascale_at(a, m, k);
+    couples_dot(w + (k - c->k) / 2 * LINE, ASIDE, a->x + (size_t)m * a->x_row + k, a->x_row, (end - k + 3) / 4, even,
+                odd, next, N);
+    __asm__ volatile("" ::: "memory"); // y is not in registers before
+    EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < N; i++) even[r][i] = vf_add(even[r][i], odd[r][i]);
+    EACH (int i = 0; i < N; i++) {
+        const __m512 scale = vf_load(c[i].scale[p]);
+        if (ascale) EACH (int r = 0; r < HIGH; r++)
+            vf_store(y[i][r], vf_fma(even[r][i], scale_by(scale, ascale + r), vf_load(y[i][r])));
+        else EACH (int r = 0; r < HIGH; r++) vf_store(y[i][r], vf_fma(even[r][i], scale, vf_load(y[i][r])));
     }
 }
 
-static void block_one(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, (ahead){w, 0}, 1); }
-static void block_wide(const area *a, const cut *c, const char *w, int m, ahead next) { block(a, c, w, m, next, WIDE); }
+INLINE void block(const area *a, const cut *c, const char *w, int m, ahead next, sums *y, const int tiles,
+                  const int N) {
+    for (int i = 0; i < tiles; i++)
+        EACH (int r = 0; r < HIGH; r++) vf_store(y->of[i][r], y_before(a, c[i].t, m + r, c->k));
+    int p = 0;
+    for (int64_t k = c->k, end; k < c->end; k = end, p++) {
+        end = part_end(a, k, c->end);
+        ROLLED for (int i = 0; i < tiles; i += N)
+            part(a, c + i, w + (size_t)i * ASIDE, m, p, k, end, &next, y->of + i, N);
+    }
+    for (int i = 0; i < tiles; i++)
+        EACH (int r = 0; r < HIGH; r++)
+            vf_store_m(columns(a->n, c[i].t * TILE), y_at(a, c[i].t, m + r), vf_load(y->of[i][r]));
+}
+
+static void block_one(const area *a, const cut *c, const char *w, int m, sums *y) {
+    block(a, c, w, m, (ahead){w, 0}, y, 1, 1);
+}
+
+static void block_wide(const area *a, const cut *c, const char *w, int m, ahead next, sums *y) {
+    block(a, c, w, m, next, y, WIDE, SIDES);
+}
 
 // --- all rows ---
 
@@ -166,7 +196,7 @@ lq_ukr_many lq_many_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
 void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1,
                                         float *y, size_t ldy, void *scratch) {
     const area a = area_of(w, act, y, ldy);
-    struct { char aside[WIDE][ASIDE]; cut c[WIDE]; } *s = scratch;
+    struct { char aside[WIDE][ASIDE]; cut c[WIDE]; sums y; } *s = scratch;
     _Static_assert(sizeof *s <= LQ_MANY_BYTES, "scratch of `many`");
     const int first = first_part(m1 - m0, TALL, HIGH), blocks = (m1 - m0 - first) / HIGH;
     const packed all = {.w = codes_at(&a, 0), .tile = a.row * TILE, .column = TILE, .tiles = (a.n + TILE - 1) / TILE,
@@ -181,8 +211,8 @@ void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, i
                 fills[a.shifts][first - 1](&a, c, m0, s->aside[t - from]);
             }
             for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
-                if (to - from == WIDE) block_wide(&a, s->c, s->aside[0], m, ahead_of(&all, from, k, b));
-                else for (int64_t t = from; t < to; t++) block_one(&a, &s->c[t - from], s->aside[t - from], m);
+                if (to - from == WIDE) block_wide(&a, s->c, s->aside[0], m, ahead_of(&all, from, k, b), &s->y);
+                else for (int64_t t = from; t < to; t++) block_one(&a, &s->c[t - from], s->aside[t - from], m, &s->y);
             }
         }
     }
