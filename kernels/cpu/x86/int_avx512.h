@@ -12,6 +12,7 @@
 // thin: 1 to 12 rows x one tile, which is one contiguous stream; sums and y stay in registers.
 // pair: 6 rows x two tiles, likewise; each activation is broadcast once for both.
 // few: 1 to 4 rows x four tiles, read side by side.
+// Where a group's sums join y behind its last products, row by row, what that takes lies between products.
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
@@ -26,7 +27,8 @@
 
 enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */,
        PAGES_AHEAD = 8192, SCALE_AHEAD = 512, TALL = 12, PAIR = 6,
-       FEW_ROWS = 4, STREAMS = 4, PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
+       FEW_ROWS = 4, JOIN_ROWS = 8 /* fewer have sums of the next group under way */, STREAMS = 4,
+       PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
 typedef struct cut {
@@ -89,9 +91,10 @@ INLINE __m512i minus_zeros_of(const cut *c, int64_t t, int g) {
 
 // dot - zero * sum(x) of tile t: what the codes' offset added is taken off, which without zero points is one number for
 // all rows. short_sum: xsum fits 16 bits.
-INLINE __m512i centre(const cut *c, __m512i dot, int64_t t, int g, int32_t xsum, const int bits, const bool short_sum) {
+INLINE __m512i centre(const cut *c, __m512i dot, int64_t t, int g, int32_t xsum, const int bits, const bool short_sum,
+                      const bool asym) {
     if (TABLE) return _mm512_sub_epi32(dot, _mm512_set1_epi32(xsum * c->book->most));
-    if (!c->zero) return _mm512_sub_epi32(dot, _mm512_set1_epi32(xsum * (1 << (bits - 1))));
+    if (!asym) return _mm512_sub_epi32(dot, _mm512_set1_epi32(xsum * (1 << (bits - 1))));
     __m512i z = minus_zeros_of(c, t, g);
     if (short_sum) return _mm512_dpwssd_epi32(dot, z, _mm512_set1_epi32(xsum));
     z = _mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16);
@@ -155,16 +158,22 @@ INLINE void span_sums(const cut *c, int g, int m, const int rows, int32_t to[16]
 // A dot of row m and tile t that ends with group g, added to y. xsum: of the activations; codes: sums of these, where
 // activations have a zero point.
 INLINE __m512 add_dot(const cut *c, __m512 y, __m512i dot, int64_t t, int g, int m, int32_t xsum, __m512 scale,
-                      __m512i codes, const int bits, const int G, const bool whole) {
-    dot = centre(c, dot, t, g, xsum, bits, !whole && G <= 256);
+                      __m512i codes, const int bits, const int G, const bool whole, const bool asym) {
+    const float ascale = c->xscale[(size_t)g * (size_t)c->all + (size_t)m];
+    if (is_brief(G, whole)) {
+        const __m512 base = _mm512_castsi512_ps(_mm512_set1_epi32(BRIEF + xsum * c->book->most));
+        return add_scaled(y, _mm512_sub_ps(_mm512_castsi512_ps(dot), base), scale, ascale);
+    }
+    dot = centre(c, dot, t, g, xsum, bits, !whole && G <= 256, asym);
     if (whole && c->xzero) dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(codes, _mm512_set1_epi32(c->xzero[m])));
-    return add_group(y, dot, scale, c->xscale[(size_t)g * (size_t)c->all + (size_t)m]);
+    return add_group(y, dot, scale, ascale);
 }
 
-// One that is brief.
-INLINE __m512 add_brief(const cut *c, __m512 y, __m512i dot, int32_t xsum, __m512 wscale, float ascale) {
-    const __m512 base = _mm512_castsi512_ps(_mm512_set1_epi32(BRIEF + xsum * c->book->most));
-    return add_scaled(y, _mm512_sub_ps(_mm512_castsi512_ps(dot), base), wscale, ascale);
+// That of a group alone.
+INLINE __m512 add_own(const cut *c, __m512 y, __m512i dot, int64_t t, int g, int m, __m512 scale, const int bits,
+                      const int G, const bool asym) {
+    const int32_t xsum = c->xsum[(size_t)g * (size_t)c->all + (size_t)m];
+    return add_dot(c, y, dot, t, g, m, xsum, scale, _mm512_setzero_si512(), bits, G, false, asym);
 }
 
 // What the sums of a row of a tile begin with.
@@ -208,21 +217,40 @@ INLINE void line_ask(const uint8_t *q, const asks how, bool passing) {
     }
 }
 
-// CODES_K k of one tile against M rows.
-INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const asks how,
-                      bool passing, const bool alone, const int M, const int G) {
+// Field f of CODES_K k of one tile; against up to FEW_ROWS rows high nibbles stay where they are.
+INLINE __m512i field_of(const uint8_t *q, const int f, __m512i look, const int bits, const int M) {
     const __m512i nibble[2] = {_mm512_set1_epi8(0x0f), _mm512_set1_epi8((char)0xf0)};
-    const int fields = CODES_K(bits) / 4, lines = fields * bits / 8;
-    EACH (int f = 0; f < fields; f++) {
-        const bool in_place = bits == 4 && M <= FEW_ROWS && !TABLE;
-        __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), nibble[f & 1])
-                             : codes_4k(q, bits, f);
-        if (TABLE) v = _mm512_shuffle_epi8(look, v);
+    const bool in_place = bits == 4 && M <= FEW_ROWS && !TABLE;
+    const __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), nibble[f & 1])
+                               : codes_4k(q, bits, f);
+    return TABLE ? _mm512_shuffle_epi8(look, v) : v;
+}
+
+// The first `count` of them against M rows.
+INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const asks how,
+                      bool passing, const bool alone, const int M, const int G, const int count) {
+    const int lines = CODES_K(bits) * bits / 32;
+    EACH (int f = 0; f < count; f++) {
+        const __m512i v = field_of(q, f, look, bits, M);
         if (f < lines) line_ask(q + f * 64, how, passing);
         const bool low = M <= FEW_ROWS && !alone && f % 2 == 0;
         const int second = M <= 2 && !alone ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
             dot4_from(low ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
+    }
+}
+
+// The last one, of more than JOIN_ROWS rows; each row's sum joins y.
+INLINE void dots_last(const cut *c, dots *s, __m512 y[TALL], const uint8_t *q, const int8_t *x, int64_t t, int g,
+                      int m0, __m512i look, const int bits, const bool quick, const int M, const int G,
+                      const bool asym) {
+    const int f = CODES_K(bits) / 4 - 1;
+    const __m512 scale = scales_of(c, t, g, TABLE, quick);
+    const __m512i v = field_of(q, f, look, bits, M);
+    if (bits == 8) line_ask(q + f * 64, TWICE, c->passing);
+    EACH (int m = 0; m < M; m++) {
+        dot4_from(&s->h[m][0], v, x + m * G + f * 4);
+        y[m] = add_own(c, y[m], s->h[m][0], t, g, m0 + m, scale, bits, G, asym);
     }
 }
 
@@ -232,6 +260,7 @@ INLINE __m512i look_of(const cut *c) {
 
 INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask16 some, const int bits, const int M,
                  const int G, const bool whole, const bool quick) {
+    const int K = CODES_K(bits);
     const uint8_t *q = c->q + (size_t)t * c->q_tile;
     __m512 f[TALL];
     _Alignas(64) int32_t sums[16];
@@ -249,36 +278,57 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
             _mm_prefetch((const char *)scales_at(c, t, g) + SCALE_AHEAD, _MM_HINT_T0);
         const asks how = bits == 8 && M < FEW_ROWS ? PAGES : TWICE;
         if (how == PAGES) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
-        ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-            dots_more(&s, q, x, look, bits, how, c->passing, quick, M, G);
+        const bool rows = M > JOIN_ROWS && !whole; // join y one by one
+        ROLLED for (int k = rows ? K : 0; k < G; k += K, q += K * 2 * bits, x += K)
+            dots_more(&s, q, x, look, bits, how, c->passing, quick, M, G, K / 4);
+        if (rows) {
+            dots_more(&s, q, x, look, bits, how, c->passing, quick, M, G, K / 4 - 1);
+            if (!TABLE && c->zero) dots_last(c, &s, f, q, x, t, g, m0, look, bits, quick, M, G, true);
+            else dots_last(c, &s, f, q, x, t, g, m0, look, bits, quick, M, G, false);
+            q += K * 2 * bits;
+            continue;
+        }
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
         const __m512 scale = scales_of(c, t, g, TABLE, quick);
         const __m512i codes = whole ? code_sums(c, t, g) : _mm512_setzero_si512();
-        const float *ascale = c->xscale + (size_t)g * (size_t)c->all + (size_t)m0;
         const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
         if (whole) span_sums(c, g, m0, M, sums);
         EACH (int m = 0; m < M; m++) {
             const __m512i dot = dots_whole(&s, m, bits, quick, M);
-            f[m] = brief ? add_brief(c, f[m], dot, xsum[m], scale, ascale[m])
-                         : add_dot(c, f[m], dot, t, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
+            f[m] = add_dot(c, f[m], dot, t, g, m0 + m, xsum[m], scale, codes, bits, G, whole, c->zero);
         }
     }
     EACH (int m = 0; m < M; m++) _mm512_mask_storeu_ps(y + (size_t)m * ldy, some, f[m]);
 }
 
-// CODES_K k of two tiles, which lie at q and r, against PAIR rows.
+// Field n of CODES_K k of two tiles, which lie at q and r, against row m.
+INLINE void pair_dot(__m512i s[2][PAIR], __m512i v, __m512i w, const int8_t *x, const int n, const int m, const int G) {
+    const __m512i quads = quad_of(x + m * G + n * 4);
+    dot4(&s[0][m], v, quads);
+    dot4(&s[1][m], w, quads);
+}
+
+// The first `count` of them against PAIR rows.
 INLINE void pair_more(__m512i s[2][PAIR], const uint8_t *q, const uint8_t *r, const int8_t *x, __m512i look,
-                      const int bits, const int G) {
-    const int fields = CODES_K(bits) / 4;
-    EACH (int n = 0; n < fields; n++) {
-        __m512i v = codes_4k(q, bits, n), w = codes_4k(r, bits, n);
-        if (TABLE) v = _mm512_shuffle_epi8(look, v), w = _mm512_shuffle_epi8(look, w);
-        EACH (int m = 0; m < PAIR; m++) {
-            const __m512i quads = quad_of(x + m * G + n * 4);
-            dot4(&s[0][m], v, quads);
-            dot4(&s[1][m], w, quads);
-        }
+                      const int bits, const int G, const int count) {
+    EACH (int n = 0; n < count; n++) {
+        const __m512i v = field_of(q, n, look, bits, PAIR), w = field_of(r, n, look, bits, PAIR);
+        EACH (int m = 0; m < PAIR; m++) pair_dot(s, v, w, x, n, m, G);
+    }
+}
+
+// The last one; each row's sums join y.
+INLINE void pair_last(const cut *c, __m512i s[2][PAIR], __m512 y[2][PAIR], const uint8_t *q, const uint8_t *r,
+                      const int8_t *x, int64_t t, int g, int m0, __m512i look, const int bits, const int G,
+                      const bool quick, const bool asym) {
+    const int n = CODES_K(bits) / 4 - 1;
+    const __m512 scale[2] = {scales_of(c, t, g, TABLE, quick), scales_of(c, t + 1, g, TABLE, quick)};
+    const __m512i v = field_of(q, n, look, bits, PAIR), w = field_of(r, n, look, bits, PAIR);
+    EACH (int m = 0; m < PAIR; m++) {
+        pair_dot(s, v, w, x, n, m, G);
+        EACH (int i = 0; i < 2; i++)
+            y[i][m] = add_own(c, y[i][m], s[i][m], t + i, g, m0 + m, scale[i], bits, G, asym);
     }
 }
 
@@ -286,6 +336,7 @@ INLINE void pair_more(__m512i s[2][PAIR], const uint8_t *q, const uint8_t *r, co
 INLINE void pair(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask16 some, const int bits, const int G,
                  const bool whole, const bool quick) {
     const __mmask16 columns_of[2] = {0xffff, some};
+    const int K = CODES_K(bits);
     const uint8_t *q = c->q + (size_t)t * c->q_tile;
     const __m512i look = look_of(c);
     const bool brief = is_brief(G, whole);
@@ -299,19 +350,23 @@ INLINE void pair(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     for (int g = 0; g < c->groups; g++) {
         const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
         if (begins) EACH (int m = 0; m < PAIR; m++) s[0][m] = s[1][m] = _mm512_set1_epi32(brief ? BRIEF : 0);
-        ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-            pair_more(s, q, q + c->q_tile, x, look, bits, G);
-        begins = !whole || span_ends(c, g);
+        ROLLED for (int k = whole ? 0 : K; k < G; k += K, q += K * 2 * bits, x += K)
+            pair_more(s, q, q + c->q_tile, x, look, bits, G, K / 4);
+        if (!whole) {
+            pair_more(s, q, q + c->q_tile, x, look, bits, G, K / 4 - 1);
+            if (!TABLE && c->zero) pair_last(c, s, f, q, q + c->q_tile, x, t, g, m0, look, bits, G, quick, true);
+            else pair_last(c, s, f, q, q + c->q_tile, x, t, g, m0, look, bits, G, quick, false);
+            q += K * 2 * bits;
+            continue;
+        }
+        begins = span_ends(c, g);
         if (!begins) continue;
-        const float *ascale = c->xscale + (size_t)g * (size_t)c->all + (size_t)m0;
-        const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
-        if (whole) span_sums(c, g, m0, PAIR, sums);
+        span_sums(c, g, m0, PAIR, sums);
         EACH (int i = 0; i < 2; i++) {
             const __m512 scale = scales_of(c, t + i, g, TABLE, quick);
-            const __m512i codes = whole ? code_sums(c, t + i, g) : _mm512_setzero_si512();
+            const __m512i codes = code_sums(c, t + i, g);
             EACH (int m = 0; m < PAIR; m++)
-                f[i][m] = brief ? add_brief(c, f[i][m], s[i][m], xsum[m], scale, ascale[m])
-                    : add_dot(c, f[i][m], s[i][m], t + i, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
+                f[i][m] = add_dot(c, f[i][m], s[i][m], t + i, g, m0 + m, sums[m], scale, codes, bits, G, true, c->zero);
         }
     }
     EACH (int i = 0; i < 2; i++)
@@ -334,7 +389,6 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
         }
     for (int g = 0; g < c->groups; g++) {
         const bool ends = !whole || span_ends(c, g);
-        const float *ascale = c->xscale + (size_t)g * (size_t)c->all + (size_t)m0;
         const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
         if (whole && ends) span_sums(c, g, m0, M, sums);
         ROLLED for (int t = 0; t < STREAMS; t++) {
@@ -343,7 +397,7 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
             dots s;
             dots_begin(&s, brief, quick, M);
             ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-                dots_more(&s, q, x, look, bits, STREAMED, false, quick, M, G);
+                dots_more(&s, q, x, look, bits, STREAMED, false, quick, M, G, CODES_K(bits) / 4);
             const __m512 scale = scales_of(c, t0 + t, g, TABLE, quick);
             const __m512i codes = whole && ends ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
@@ -354,8 +408,8 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
                 }
                 if (!ends) continue;
                 const __m512 y0 = _mm512_load_ps(f[t][m]);
-                _mm512_store_ps(f[t][m], brief ? add_brief(c, y0, dot, xsum[m], scale, ascale[m])
-                    : add_dot(c, y0, dot, t0 + t, g, m0 + m, xsum[m], scale, codes, bits, G, whole));
+                _mm512_store_ps(f[t][m], add_dot(c, y0, dot, t0 + t, g, m0 + m, xsum[m], scale, codes, bits, G, whole,
+                                                 c->zero));
             }
         }
         __asm__ volatile("" ::: "memory");
