@@ -354,15 +354,22 @@ static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *
 typedef void run_fn(const void *job, int run, int worker);
 typedef struct shares { lq_cpu *cpu; const void *job; run_fn *fn; int runs, workers, threads; } shares;
 
-// A worker begins with the share that is its own, or where there are fewer, its neighbours' too.
+// A worker begins with the share that is its own, or where there are fewer, its neighbours' too. It claims a part of
+// the runs that are left there at once: a claim waits for all that was asked of memory before, and may be of an expert
+// that nobody wants.
+enum { SHARE_PARTS = 8 };
 static void share_task(void *arg, int task, int worker) {
     const shares *s = arg;
     const int first = (int)((int64_t)worker * s->workers / s->threads);
     (void)task;
     for (int i = 0; i < s->workers; i++) {
         const int owner = (first + i) % s->workers, end = (int)((int64_t)s->runs * (owner + 1) / s->workers);
-        for (int run; (run = atomic_fetch_add_explicit(&s->cpu->next[owner].run, 1, memory_order_relaxed)) < end;)
-            s->fn(s->job, run, worker);
+        atomic_int *next = &s->cpu->next[owner].run;
+        for (int left; (left = end - atomic_load_explicit(next, memory_order_relaxed)) > 0;) {
+            const int some = (left + SHARE_PARTS - 1) / SHARE_PARTS;
+            int run = atomic_fetch_add_explicit(next, some, memory_order_relaxed);
+            for (const int to = run + some < end ? run + some : end; run < to; run++) s->fn(s->job, run, worker);
+        }
     }
 }
 
