@@ -22,7 +22,8 @@ ROOT = os.path.join(HERE, "../..")
 CSV = os.path.join(ROOT, "tests/regress/cpu.csv")
 FIELDS = ("date", "cpu", "isa", "threads", "program", "version", "model", "type", "file_bytes", "test", "unit", "runs", "median", "min", "max", "read_share")
 MODELS = {"1.1B": dict(layers=22, dim=2048, heads=32, kv_heads=4, head_dim=64, mlp=5632, vocab=32000),
-          "7B slice": dict(layers=4, dim=4096, heads=32, kv_heads=32, head_dim=128, mlp=11008, vocab=32000)}
+          "7B slice": dict(layers=4, dim=4096, heads=32, kv_heads=32, head_dim=128, mlp=11008, vocab=32000),
+          "MoE slice": dict(layers=3, dim=2048, heads=32, kv_heads=4, head_dim=128, mlp=768, experts=128, used=8, vocab=32000)}
 GROUPS = {"int4": (("lq", "int4 g128"), ("lq", "int4 g32"), ("llama.cpp", "Q4_0"), ("llama.cpp", "Q4_K_M")),  # who stands beside whom
           "table": (("lq", "nf4 g32"), ("lq", "mxfp4"), ("llama.cpp", "IQ4_NL")),
           "int8": (("lq", "int8 row"), ("llama.cpp", "Q8_0")),
@@ -156,7 +157,8 @@ class LlamaCpp(Peer):
         row = json.loads(r["text"])[0]
         self.tell_version(row)
         embed = self.a.shape["vocab"] * self.a.shape["dim"] * EMBED_BITS[self.kind] / 8
-        return dict(value=row["samples_ts"][0], bytes=row["model_size"] - embed, peak=r["peak"])
+        some = "experts" in self.a.shape  # how much of them is read, it does not say
+        return dict(value=row["samples_ts"][0], bytes=None if some else row["model_size"] - embed, peak=r["peak"])
 
     def tell_version(self, row):
         self.version = row["build_commit"][:9] + (f" ({row['build_number']})" if row["build_number"] > 1 else "")
