@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products and packed f32 ones */, RUN_ROWS = 64 /* of others */,
+enum { RUN_BYTES = 64 * 1024, RUN_MOST_BYTES = 256 * 1024 /* where every worker has RUN_EACH runs */, RUN_EACH = 16,
+      RUN_TILES = 8 /* of int8 products and packed f32 ones */, RUN_ROWS = 64 /* of others */,
       HALF_ROWS = 256 /* of bf16 */, SHARES = 4 /* runs of a thread */, RUN_MOST = 1024,
       RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2,
       APART_ROWS = 32, APART_COLS = 64 };
@@ -304,9 +305,8 @@ typedef struct part { // one matrix of a call
     int first;          // number of its first run
 } part;
 
-static size_t tile_bytes(const lq_weight *w, const lq_ukr *u) {
-    return (size_t)w->k * (size_t)u->tile_n * (size_t)(w->type.kind == LQ_W_PLAIN ? lq_dtype_size(w->type.elem) * 8
-                                                       : (size_t)w->type.bits) / 8 + 1;
+static int64_t rows_bytes(const lq_weight *w, int64_t rows) { // their elements or codes
+    return rows * w->k * (w->type.kind == LQ_W_PLAIN ? (int64_t)lq_dtype_size(w->type.elem) * 8 : w->type.bits) / 8;
 }
 
 // Weight rows of a run: `most`, or less where every worker would not have `each` of `all` rows' runs.
@@ -315,15 +315,22 @@ static int64_t run_rows(const lq_dev *d, int64_t most, int64_t all, int each) {
     return most;
 }
 
-// Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks; of bf16, which reads x from afar for
+// Bytes of a run that is memory bound, of `all` of a call.
+static int64_t run_bytes(const lq_dev *d, int64_t all) {
+    const int64_t some = all / RUN_EACH / lq_pool_threads(d->pool);
+    return some < RUN_BYTES ? RUN_BYTES : some < RUN_MOST_BYTES ? some : RUN_MOST_BYTES;
+}
+
+// Memory bound: runs of about so many bytes. Compute bound: a few register blocks; of bf16, which reads x from afar for
 // each run, more.
-static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int64_t rough, int first) {
+static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int64_t bytes, int64_t rough,
+                     int first) {
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
     p->run = act == LQ_I8 || p->u->many || (p->u->run && act == LQ_F32 && w->layout == LQ_X86) ? RUN_TILES
         : (act == LQ_BF16 ? run_rows(d, HALF_ROWS, w->n, SHARES) : RUN_ROWS) / p->u->tile_n;
-    if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
+    if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + bytes / RUN_STREAMS / (rows_bytes(w, p->u->tile_n) + 1));
     if (p->run > RUN_MOST) p->run = RUN_MOST;
     if (rough) p->run = rough / p->u->tile_n;
     p->first = first;
@@ -439,9 +446,11 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
     matmul_job j = {.d = d, .x = a->x, .count = a->count, .m1 = a->x->x.rows};
     const bool rough = lq_cpu_of(d)->rough && a->x->type.elem == LQ_F32;
     const int64_t rough_rows = rough ? rough_run(d, a) : 0;
+    int64_t bytes = 0;
     int runs = 0;
+    for (int i = 0; i < a->count; i++) bytes += rows_bytes(a->w[i], a->w[i]->n);
     for (int i = 0; i < a->count; i++) {
-        runs = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->x->x.rows, rough_rows, runs);
+        runs = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->x->x.rows, run_bytes(d, bytes), rough_rows, runs);
         j.parts[i].bias = a->bias[i];
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
@@ -524,34 +533,65 @@ static void gathered_bind(moe_job *j, row_bytes b, char *at) {
     j->x.zero = from->zero ? (int32_t *)(void *)(at + n * b.cells * 8) : NULL;
 }
 
+// What a row has as a whole.
 static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
-    const bool i8 = from->type.elem == LQ_I8;
     if (to->x.p) memcpy(lq_mat_row(&to->x, i), lq_mat_row(&from->x, row), (size_t)from->x.cols * sizeof(float));
     if (from->type.elem == LQ_F32) return;
     if (held(from) == LQ_BF16)
         memcpy((uint16_t *)to->q + (size_t)i * to->q_row, (const uint16_t *)from->q + (size_t)row * from->q_row,
                from->q_row * sizeof(uint16_t));
-    if (from->type.elem == LQ_BF16) return;
-    const size_t cell = from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
     if (held(from) == LQ_E4M3)
         memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row,
                (size_t)from->x.cols * sizeof(float));
-    for (size_t c = 0; c < cells; c++) {
-        const size_t u = c * (size_t)from->apart + (size_t)row, v = c * (size_t)to->apart + (size_t)i;
-        to->scale[v] = from->scale[u];
-        if (!i8) continue;
-        memcpy((int8_t *)to->q + v * cell, (const int8_t *)from->q + u * cell, cell);
-        to->sum[v] = from->sum[u];
-    }
     if (from->zero) to->zero[i] = from->zero[row];
 }
 
-static void gather_expert(void *arg, int e, int worker) {
+static void gather_cell(const lq_act *from, size_t u, const lq_act *to, size_t v) {
+    const size_t cell = from->q_group;
+    to->scale[v] = from->scale[u];
+    if (from->type.elem != LQ_I8) return;
+    int8_t *q = (int8_t *)to->q + v * cell;
+    const int8_t *own = (const int8_t *)from->q + u * cell;
+    for (size_t k = 0; k < cell; k += 16) memcpy(q + k, own + k, 16); // cells are multiples of that
+    to->sum[v] = from->sum[u];
+}
+
+static bool gathers(const moe_job *j, int e, int *s0, int *s1) { return slots_here(j, e, s0, s1) && *s1 - *s0 > 1; }
+
+static void gather_rows(void *arg, int e, int worker) {
     const moe_job *j = arg;
     int s0, s1;
     (void)worker;
-    if (!slots_here(j, e, &s0, &s1) || s1 - s0 < 2) return;
+    if (!gathers(j, e, &s0, &s1)) return;
     for (int s = s0; s < s1; s++) gather_row(j->a->x, row_of(j->a, slot_of(j->a, e, s)), &j->x, s - j->s0);
+}
+
+// A few cells of all rows, which lie beside each other.
+enum { GATHER_CELLS = 4 };
+static void gather_cells(void *arg, int task, int worker) {
+    const moe_job *j = arg;
+    const lq_act *from = j->a->x, *to = &j->x;
+    const size_t cell = from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
+    const size_t c0 = (size_t)task * GATHER_CELLS, c1 = c0 + GATHER_CELLS < cells ? c0 + GATHER_CELLS : cells;
+    (void)worker;
+    for (int e = 0, s0, s1; e < j->a->experts; e++) {
+        if (!gathers(j, e, &s0, &s1)) continue;
+        for (int s = s0; s < s1; s++) {
+            const size_t row = (size_t)row_of(j->a, slot_of(j->a, e, s)), i = (size_t)(s - j->s0);
+            for (size_t c = c0; c < c1; c++)
+                gather_cell(from, c * (size_t)from->apart + row, to, c * (size_t)to->apart + i);
+        }
+    }
+}
+
+static void gather(lq_dev *d, moe_job *j, row_bytes b) {
+    const int cells = (int)((b.cells + GATHER_CELLS - 1) / GATHER_CELLS);
+    const bool fork = (size_t)(j->s1 - j->s0) * all_bytes(b) > GATHER_FORK;
+    const bool rows = b.x || held(j->a->x) != LQ_I8 || j->a->x->zero;
+    for (int e = 0; rows && !fork && e < j->a->experts; e++) gather_rows(j, e, 0);
+    for (int i = 0; !fork && i < cells; i++) gather_cells(j, i, 0);
+    if (rows && fork) lq_pool_run(d->pool, gather_rows, j, j->a->experts);
+    if (cells && fork) lq_pool_run(d->pool, gather_cells, j, cells);
 }
 
 // A run serves all slots of its expert, so that its weights come from memory once.
@@ -596,8 +636,12 @@ size_t lq_moe_work(const lq_dev_limits *l, int threads) {
 void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     const size_t workers = (size_t)lq_pool_threads(d->pool) * LQ_SHARE, room = lq_cpu_of(d)->work_bytes - workers;
     moe_job j = {.d = d, .a = a};
+    int64_t bytes = 0; // of as many experts as may have a slot
+    for (int i = 0; i < a->count; i++)
+        bytes += rows_bytes(a->w[i], a->w[i]->n) * (a->slots < a->experts ? a->slots : a->experts);
     for (int i = 0; i < a->count; i++) {
-        j.per_expert = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->slots / a->experts, 0, j.per_expert);
+        j.per_expert = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->slots / a->experts, run_bytes(d, bytes), 0,
+                                 j.per_expert);
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
     }
@@ -608,8 +652,7 @@ void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
         j.s1 = j.gathered && (size_t)(a->slots - j.s0) > fit ? j.s0 + (int)fit : a->slots;
         if (j.gathered) {
             gathered_bind(&j, b, (char *)lq_cpu_of(d)->work + workers);
-            if ((size_t)(j.s1 - j.s0) * all_bytes(b) > GATHER_FORK) lq_pool_run(d->pool, gather_expert, &j, a->experts);
-            else for (int e = 0; e < a->experts; e++) gather_expert(&j, e, 0);
+            gather(d, &j, b);
         }
         run_all(d, moe_run, &j, j.per_expert * a->experts);
     }
