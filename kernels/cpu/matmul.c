@@ -1,8 +1,8 @@
 // matmul.c: the slots `matmul` and `moe` of every CPU: loops around the micro-kernels of ukr.c.
 //
-// The tiles of all matrices of a call are cut into runs of fixed borders; each worker owns a contiguous share of
-// the runs, takes them one by one (memory is then read in order) and helps the others when its own are gone.
-// Nothing of this touches a bit.
+// The tiles of all matrices of a call, whose borders are fixed, are cut into runs; each worker owns a contiguous share
+// of the runs, takes them in order (memory is then read so) and helps the others when its own are gone. Nothing of this
+// touches a bit.
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/ukr.h"
 #include <stdatomic.h>
@@ -362,8 +362,7 @@ typedef void run_fn(const void *job, int run, int worker);
 typedef struct shares { lq_cpu *cpu; const void *job; run_fn *fn; int runs, workers, threads; } shares;
 
 // A worker begins with the share that is its own, or where there are fewer, its neighbours' too. It claims a part of
-// the runs that are left there at once: a claim waits for all that was asked of memory before, and may be of an expert
-// that nobody wants.
+// the runs that are left there at once: a claim waits for all that was asked of memory before.
 enum { SHARE_PARTS = 8 };
 static void share_task(void *arg, int task, int worker) {
     const shares *s = arg;
@@ -467,7 +466,7 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
 // worker, then the gathered rows.
 
 enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = CODES_BYTES / 4,
-      BLOCK = LQ_SHARE / 4 - BLOCK_AT };
+      BLOCK = LQ_SHARE / 4 - BLOCK_AT, MOE_COLS = 512 /* about, of a run, so that a block has room for many rows */ };
 
 typedef struct moe_job {
     const lq_dev *d;
@@ -475,8 +474,11 @@ typedef struct moe_job {
     int per_expert;     // runs
     part parts[MOE_MATS];
     int s0, s1;         // slots of this pass
+    uint16_t wanted[LQ_EXPERTS]; // experts that have some
+    int count;          // of these
     bool gathered;
     lq_act x;           // their rows, [s1 - s0]
+    int cells, pieces, bands; // of gathering: cells of a row, in pieces, for bands of experts
 } moe_job;
 
 static int slots_before(const lq_moe_args *a, int e) { // expert e
@@ -558,47 +560,57 @@ static void gather_cell(const lq_act *from, size_t u, const lq_act *to, size_t v
 
 static bool gathers(const moe_job *j, int e, int *s0, int *s1) { return slots_here(j, e, s0, s1) && *s1 - *s0 > 1; }
 
-static void gather_rows(void *arg, int e, int worker) {
+static void gather_rows(void *arg, int i, int worker) {
     const moe_job *j = arg;
+    const int e = j->wanted[i];
     int s0, s1;
     (void)worker;
     if (!gathers(j, e, &s0, &s1)) return;
     for (int s = s0; s < s1; s++) gather_row(j->a->x, row_of(j->a, slot_of(j->a, e, s)), &j->x, s - j->s0);
 }
 
-// A few cells of all rows, which lie beside each other.
+// A piece of a few cells, which of all rows lie beside each other, for a band of experts.
 enum { GATHER_CELLS = 4 };
 static void gather_cells(void *arg, int task, int worker) {
     const moe_job *j = arg;
     const lq_act *from = j->a->x, *to = &j->x;
-    const size_t cell = from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
-    const size_t c0 = (size_t)task * GATHER_CELLS, c1 = c0 + GATHER_CELLS < cells ? c0 + GATHER_CELLS : cells;
+    const int band = task / j->pieces, first = task % j->pieces * GATHER_CELLS;
+    const int end = first + GATHER_CELLS < j->cells ? first + GATHER_CELLS : j->cells;
     (void)worker;
-    for (int e = 0, s0, s1; e < j->a->experts; e++) {
+    for (int n = j->count * band / j->bands, s0, s1; n < j->count * (band + 1) / j->bands; n++) {
+        const int e = j->wanted[n];
         if (!gathers(j, e, &s0, &s1)) continue;
         for (int s = s0; s < s1; s++) {
-            const size_t row = (size_t)row_of(j->a, slot_of(j->a, e, s)), i = (size_t)(s - j->s0);
-            for (size_t c = c0; c < c1; c++)
-                gather_cell(from, c * (size_t)from->apart + row, to, c * (size_t)to->apart + i);
+            const int row = row_of(j->a, slot_of(j->a, e, s)), i = s - j->s0;
+            for (size_t c = (size_t)first; c < (size_t)end; c++)
+                gather_cell(from, c * (size_t)from->apart + (size_t)row, to, c * (size_t)to->apart + (size_t)i);
         }
     }
 }
 
-static void gather(lq_dev *d, moe_job *j, row_bytes b) {
-    const int cells = (int)((b.cells + GATHER_CELLS - 1) / GATHER_CELLS);
+static void gather_all(moe_job *j, lq_task *fn, int tasks, bool fork) {
+    if (fork && tasks) lq_pool_run(j->d->pool, fn, j, tasks);
+    for (int i = 0; !fork && i < tasks; i++) fn(j, i, 0);
+}
+
+static void gather(moe_job *j, row_bytes b) {
     const bool fork = (size_t)(j->s1 - j->s0) * all_bytes(b) > GATHER_FORK;
     const bool rows = b.x || held(j->a->x) != LQ_I8 || j->a->x->zero;
-    for (int e = 0; rows && !fork && e < j->a->experts; e++) gather_rows(j, e, 0);
-    for (int i = 0; !fork && i < cells; i++) gather_cells(j, i, 0);
-    if (rows && fork) lq_pool_run(d->pool, gather_rows, j, j->a->experts);
-    if (cells && fork) lq_pool_run(d->pool, gather_cells, j, cells);
+    const int tasks = 2 * lq_pool_threads(j->d->pool);
+    j->cells = (int)b.cells;
+    j->pieces = (j->cells + GATHER_CELLS - 1) / GATHER_CELLS;
+    j->bands = !fork || j->pieces >= tasks ? 1 : j->pieces ? (tasks + j->pieces - 1) / j->pieces : 0;
+    if (j->bands > j->count) j->bands = j->count;
+    if (rows) gather_all(j, gather_rows, j->count, fork);
+    gather_all(j, gather_cells, j->pieces * j->bands, fork);
 }
 
 // A run serves all slots of its expert, so that its weights come from memory once.
 static void moe_run(const void *arg, int run, int worker) {
     const moe_job *j = arg;
     const lq_moe_args *a = j->a;
-    const int e = run / j->per_expert, i = run % j->per_expert >= j->parts[a->count - 1].first ? a->count - 1 : 0;
+    const int e = j->wanted[run / j->per_expert], own = run % j->per_expert;
+    const int i = own >= j->parts[a->count - 1].first ? a->count - 1 : 0;
     int s0, s1;
     if (!slots_here(j, e, &s0, &s1)) return;
     part p = j->parts[i];
@@ -606,7 +618,7 @@ static void moe_run(const void *arg, int run, int worker) {
     p.bias = a->bias[i] ? a->bias[i][e] : NULL;
     float *const y = p.y, *scratch = (float *)lq_cpu_of(j->d)->work + (size_t)worker * (LQ_SHARE / sizeof(float));
     float *block = scratch + BLOCK_AT;
-    const int64_t at = run % j->per_expert - p.first, n0 = at * p.run * p.u->tile_n;
+    const int64_t at = own - p.first, n0 = at * p.run * p.u->tile_n;
     const int64_t end = (at + 1) * p.run * p.u->tile_n;
     const size_t cols = (size_t)((end < p.w->n ? end : p.w->n) - n0), ldy = p.ldy;
     if (!j->gathered || s1 - s0 == 1) {
@@ -640,7 +652,8 @@ void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     for (int i = 0; i < a->count; i++)
         bytes += rows_bytes(a->w[i], a->w[i]->n) * (a->slots < a->experts ? a->slots : a->experts);
     for (int i = 0; i < a->count; i++) {
-        j.per_expert = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->slots / a->experts, run_bytes(d, bytes), 0,
+        const int64_t run = run_bytes(d, bytes), most = rows_bytes(a->w[i], MOE_COLS);
+        j.per_expert = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->slots / a->experts, run < most ? run : most, 0,
                                  j.per_expert);
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
@@ -650,10 +663,13 @@ void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     for (int e = 0; fit > 1 && e < a->experts; e++) j.gathered |= slots_before(a, e + 1) - slots_before(a, e) > 1;
     for (; j.s0 < a->slots; j.s0 = j.s1) {
         j.s1 = j.gathered && (size_t)(a->slots - j.s0) > fit ? j.s0 + (int)fit : a->slots;
+        j.count = 0;
+        for (int e = 0, s0, s1; e < a->experts; e++)
+            if (slots_here(&j, e, &s0, &s1)) j.wanted[j.count++] = (uint16_t)e;
         if (j.gathered) {
             gathered_bind(&j, b, (char *)lq_cpu_of(d)->work + workers);
-            gather(d, &j, b);
+            gather(&j, b);
         }
-        run_all(d, moe_run, &j, j.per_expert * a->experts);
+        run_all(d, moe_run, &j, j.per_expert * j.count);
     }
 }

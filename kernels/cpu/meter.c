@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { PARTS = 32,        // of a worker's work: claimed one by one, as a matmul's runs are
+enum { PARTS = 32,        // of a worker's work, claimed one by one
       PART_LEAST = 1 << 15, // bytes
       STREAMS_LEAST = 1 << 16 };
 

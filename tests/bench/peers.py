@@ -150,6 +150,9 @@ class LlamaCpp(Peer):
     def asked(self, t):
         return ("-p", str(t.prompt), "-n", str(t.tokens), "-d", str(t.depth))
 
+    def alike(self, t):  # whether it does then what lq does
+        return True
+
     def speed(self, run, t):
         if t.batched:
             return self.batched(run, t)
@@ -157,8 +160,8 @@ class LlamaCpp(Peer):
         row = json.loads(r["text"])[0]
         self.tell_version(row)
         embed = self.a.shape["vocab"] * self.a.shape["dim"] * EMBED_BITS[self.kind] / 8
-        some = "experts" in self.a.shape  # how much of them is read, it does not say
-        return dict(value=row["samples_ts"][0], bytes=None if some else row["model_size"] - embed, peak=r["peak"])
+        mixture = "experts" in self.a.shape  # how much of it is read, it does not say
+        return dict(value=row["samples_ts"][0], bytes=None if mixture else row["model_size"] - embed, peak=r["peak"])
 
     def tell_version(self, row):
         self.version = row["build_commit"][:9] + (f" ({row['build_number']})" if row["build_number"] > 1 else "")
@@ -187,7 +190,11 @@ class LlamaCpp(Peer):
 
 
 class IkLlama(LlamaCpp):
+    """Its batches are of one token: sequences of a mixture would all want the same experts."""
     program, cold = "ik_llama.cpp", ("-w", "0")
+
+    def alike(self, t):
+        return not t.batched or "experts" not in self.a.shape
 
     def asked(self, t):
         return ("-p", "0", "-n", "0", "-gp", f"{t.depth},{t.tokens}") if t.depth else ("-p", str(t.prompt), "-n", str(t.tokens))
@@ -289,7 +296,7 @@ class Samples:
 def measure_speed(a, found, samples, name, group, t, run):
     """Each contender once. What lq says of a plain read stands for the others of its group too."""
     read = None
-    for peer in found:
+    for peer in [found[0], *(p for p in found[1:] if p.program == "lq" or p.alike(t))]:
         r = peer.speed(run, t)
         read = r.get("read") or read
         peer.bytes = r.get("bytes") or getattr(peer, "bytes", None)

@@ -39,7 +39,7 @@ def shapes_of(a):
 
 
 def tensors_of(a, shapes):
-    """The GGUF's names, and shapes; what has one number for each column, and a router, is f32."""
+    """The GGUF's names, and shapes."""
     tensors = {}
     for name, shape in shapes.items():
         parts = name.split(".")
@@ -78,7 +78,7 @@ def gguf_value(value):
 
 
 def gguf_head(a, shapes, config):
-    """Norms are f32 there. Q's and K's rows would stand in another order, which random numbers do not know."""
+    """Norms and routers are f32 there. Q's and K's rows would stand in another order, which random numbers do not know."""
     bytes_of = [f"<0x{i:02X}>" for i in range(256)]
     tokens = ["<unk>", "<s>", "</s>", *bytes_of] + [f"t{i}" for i in range(a.vocab - 259)]
     shape = {"context_length": a.context, "embedding_length": a.dim, "block_count": a.layers, "feed_forward_length": a.mlp, "vocab_size": a.vocab,

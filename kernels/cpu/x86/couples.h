@@ -6,6 +6,7 @@
 
 enum { HIGH = 6, SIDES = 2 /* rows and tiles of a block */, TALL = 12 /* rows that meet a tile as it comes */,
        WIDE = 4, CUT = 4096 /* tiles, and k of them, that stay in the second cache while blocks pass by */ };
+_Static_assert(WIDE == 2 * SIDES, "each four k of a block ask once: of the tiles that wait, once for two k");
 
 typedef int32_t __attribute__((may_alias, aligned(2))) couple;
 INLINE __m512i couple_of(const uint16_t *x) { return _mm512_set1_epi32(*(const couple *)(const void *)x); }

@@ -12,7 +12,8 @@
 // thin: 1 to 12 rows x one tile, which is one contiguous stream; sums and y stay in registers.
 // pair: 6 rows x two tiles, likewise; each activation is broadcast once for both.
 // few: 1 to 4 rows x four tiles, read side by side.
-// Where a group's sums join y behind its last products, row by row, what that takes lies between products.
+// pair, and thin of more than JOIN_ROWS rows: a group's sums join y behind its last products row by row (not `whole`),
+// so that what this takes lies between products.
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
@@ -27,7 +28,7 @@
 
 enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */,
        PAGES_AHEAD = 8192, SCALE_AHEAD = 512, TALL = 12, PAIR = 6,
-       FEW_ROWS = 4, JOIN_ROWS = 8 /* fewer have sums of the next group under way */, STREAMS = 4,
+       FEW_ROWS = 4, JOIN_ROWS = 8 /* up to so many have sums of the next group under way */, STREAMS = 4,
        PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
