@@ -474,7 +474,7 @@ typedef struct moe_job {
     int per_expert;     // runs
     part parts[MOE_MATS];
     int s0, s1;         // slots of this pass
-    uint16_t wanted[LQ_EXPERTS]; // experts that have some
+    int wanted[LQ_EXPERTS]; // experts that have some
     int count;          // of these
     bool gathered;
     lq_act x;           // their rows, [s1 - s0]
@@ -664,8 +664,11 @@ void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     for (; j.s0 < a->slots; j.s0 = j.s1) {
         j.s1 = j.gathered && (size_t)(a->slots - j.s0) > fit ? j.s0 + (int)fit : a->slots;
         j.count = 0;
-        for (int e = 0, s0, s1; e < a->experts; e++)
-            if (slots_here(&j, e, &s0, &s1)) j.wanted[j.count++] = (uint16_t)e;
+        for (int e = 0, s0, s1; e < a->experts; e++) {
+            if (!slots_here(&j, e, &s0, &s1)) continue;
+            if (j.count < LQ_EXPERTS) j.wanted[j.count++] = e;
+            else j.s1 = s0; // the rest in the next pass
+        }
         if (j.gathered) {
             gathered_bind(&j, b, (char *)lq_cpu_of(d)->work + workers);
             gather(&j, b);

@@ -536,6 +536,39 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
     ck_done(what);
 }
 
+// More matrices than a layer has experts (each of many heads has one): by turns, and with an order.
+static void check_many(lq_dev *dev, bool order) {
+    enum { MANY = LQ_EXPERTS + 40, K = 64, N = 24, KINDS = 3 };
+    const lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16};
+    lq_weight any[KINDS], kinds[KINDS], *w = ck_buf(MANY * sizeof *w, 0);
+    int32_t *sorted = ck_buf(2 * MANY * sizeof *sorted, 0), *start = ck_buf((MANY + 1) * sizeof *start, 0);
+    for (int i = 0; i < KINDS; i++) {
+        any[i] = ck_weight(&t, N, K, 0);
+        kinds[i] = ck_weight_on(dev, &any[i]);
+    }
+    for (int e = 0; e < MANY; e++) {
+        w[e] = kinds[e % KINDS];
+        start[e + 1] = 2 * (e + 1);
+        for (int i = 0; i < 2; i++) sorted[2 * e + i] = i * MANY + e; // what turns are too
+    }
+    const lq_mat x = mat_of(2 * MANY, K), y = mat_of(2 * MANY, N), z = mat_of(1, N);
+    const lq_act a = ck_act_of(&x, &w[0], dev->bf16);
+    dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = true, .slots = 2 * MANY, .top_k = 1, .experts = MANY,
+                                     .order = order ? sorted : NULL, .start = order ? start : NULL, .count = 1,
+                                     .w = {w}, .y = {y}});
+    bool same = true;
+    for (int s = 0; s < 2 * MANY; s++) {
+        lq_mat row = x, one = z;
+        row.p = lq_mat_row(&x, s);
+        row.rows = 1;
+        row_by_row(dev, &w[s % MANY], &row, &a, NULL, &one);
+        same &= !memcmp(one.p, lq_mat_row(&y, s), N * sizeof(float));
+    }
+    CHECK(same && ck_gaps(&y), "moe %s of %d matrices%s: not the matmul of each slot", dev->isa, MANY,
+          order ? "" : " by turns");
+    ck_done("moe of many matrices");
+}
+
 static const char *cap_of(const lq_dev *dev) {
     if (!dev->host || dev->layout == LQ_ANY) return "c";
     return strstr(dev->isa, "amx") ? "amx" : strstr(dev->isa, "bf16") ? "avx512bf16"
@@ -558,6 +591,7 @@ static void check_moes(lq_dev *dev, lq_dev *one) {
         check_moe(few, &types[i], 4, true, false);
         check_moe(one, &types[i], 23, true, i % 2);
     }
+    for (int order = 0; order < 2; order++) check_many(dev, order), check_many(few, order);
     lq_dev_close(few);
 }
 
