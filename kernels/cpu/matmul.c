@@ -448,8 +448,9 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
     int64_t bytes = 0;
     int runs = 0;
     for (int i = 0; i < a->count; i++) bytes += rows_bytes(a->w[i], a->w[i]->n);
+    const int64_t run = run_bytes(d, bytes);
     for (int i = 0; i < a->count; i++) {
-        runs = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->x->x.rows, run_bytes(d, bytes), rough_rows, runs);
+        runs = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->x->x.rows, run, rough_rows, runs);
         j.parts[i].bias = a->bias[i];
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
@@ -468,17 +469,18 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
 enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = CODES_BYTES / 4,
       BLOCK = LQ_SHARE / 4 - BLOCK_AT, MOE_COLS = 512 /* about, of a run, so that a block has room for many rows */ };
 
+typedef struct own_slots { int expert, s0, s1; } own_slots; // of an expert, in a pass
+
 typedef struct moe_job {
     const lq_dev *d;
     const lq_moe_args *a;
     int per_expert;     // runs
     part parts[MOE_MATS];
     int s0, s1;         // slots of this pass
-    int wanted[LQ_EXPERTS]; // experts that have some
-    int count;          // of these
+    own_slots *of;      // [count], of experts that have some
+    int count;
     bool gathered;
     lq_act x;           // their rows, [s1 - s0]
-    int cells, pieces, bands; // of gathering: cells of a row, in pieces, for bands of experts
 } moe_job;
 
 static int slots_before(const lq_moe_args *a, int e) { // expert e
@@ -492,13 +494,18 @@ static int slot_of(const lq_moe_args *a, int e, int s) {
 }
 
 static int row_of(const lq_moe_args *a, int slot) { return a->x_by_slot ? slot : slot / a->top_k; }
-// The slots of expert e in this pass.
-static bool slots_here(const moe_job *j, int e, int *s0, int *s1) {
-    *s0 = slots_before(j->a, e);
-    *s1 = slots_before(j->a, e + 1);
-    if (*s0 < j->s0) *s0 = j->s0;
-    if (*s1 > j->s1) *s1 = j->s1;
-    return *s0 < *s1;
+
+// Who has the slots of this pass, which ends sooner where these are more experts than `of` has room for.
+static void slots_deal(moe_job *j) {
+    j->count = 0;
+    for (int e = 0; e < j->a->experts; e++) {
+        own_slots o = {e, slots_before(j->a, e), slots_before(j->a, e + 1)};
+        if (o.s0 < j->s0) o.s0 = j->s0;
+        if (o.s1 > j->s1) o.s1 = j->s1;
+        if (o.s0 >= o.s1) continue;
+        if (j->count < LQ_EXPERTS) j->of[j->count++] = o;
+        else j->s1 = o.s0;
+    }
 }
 
 // Bytes of a row of an activation: x, q, and a scale and a sum for each of `cells`.
@@ -558,61 +565,57 @@ static void gather_cell(const lq_act *from, size_t u, const lq_act *to, size_t v
     to->sum[v] = from->sum[u];
 }
 
-static bool gathers(const moe_job *j, int e, int *s0, int *s1) { return slots_here(j, e, s0, s1) && *s1 - *s0 > 1; }
-
 static void gather_rows(void *arg, int i, int worker) {
     const moe_job *j = arg;
-    const int e = j->wanted[i];
-    int s0, s1;
+    const own_slots o = j->of[i];
     (void)worker;
-    if (!gathers(j, e, &s0, &s1)) return;
-    for (int s = s0; s < s1; s++) gather_row(j->a->x, row_of(j->a, slot_of(j->a, e, s)), &j->x, s - j->s0);
+    for (int s = o.s0; o.s1 - o.s0 > 1 && s < o.s1; s++)
+        gather_row(j->a->x, row_of(j->a, slot_of(j->a, o.expert, s)), &j->x, s - j->s0);
 }
 
-// A piece of a few cells, which of all rows lie beside each other, for a band of experts.
+// Cells, which of all rows lie beside each other: a piece of a few for a band of experts.
 enum { GATHER_CELLS = 4 };
+typedef struct gathering { const moe_job *j; int cells, pieces, bands; } gathering;
 static void gather_cells(void *arg, int task, int worker) {
-    const moe_job *j = arg;
+    const gathering *g = arg;
+    const moe_job *j = g->j;
     const lq_act *from = j->a->x, *to = &j->x;
-    const int band = task / j->pieces, first = task % j->pieces * GATHER_CELLS;
-    const int end = first + GATHER_CELLS < j->cells ? first + GATHER_CELLS : j->cells;
+    const int band = task / g->pieces, first = task % g->pieces * GATHER_CELLS;
+    const int end = first + GATHER_CELLS < g->cells ? first + GATHER_CELLS : g->cells;
     (void)worker;
-    for (int n = j->count * band / j->bands, s0, s1; n < j->count * (band + 1) / j->bands; n++) {
-        const int e = j->wanted[n];
-        if (!gathers(j, e, &s0, &s1)) continue;
-        for (int s = s0; s < s1; s++) {
-            const int row = row_of(j->a, slot_of(j->a, e, s)), i = s - j->s0;
+    for (int n = j->count * band / g->bands; n < j->count * (band + 1) / g->bands; n++) {
+        const own_slots o = j->of[n];
+        for (int s = o.s0; o.s1 - o.s0 > 1 && s < o.s1; s++) {
+            const int row = row_of(j->a, slot_of(j->a, o.expert, s)), i = s - j->s0;
             for (size_t c = (size_t)first; c < (size_t)end; c++)
                 gather_cell(from, c * (size_t)from->apart + (size_t)row, to, c * (size_t)to->apart + (size_t)i);
         }
     }
 }
 
-static void gather_all(moe_job *j, lq_task *fn, int tasks, bool fork) {
-    if (fork && tasks) lq_pool_run(j->d->pool, fn, j, tasks);
-    for (int i = 0; !fork && i < tasks; i++) fn(j, i, 0);
-}
-
 static void gather(moe_job *j, row_bytes b) {
     const bool fork = (size_t)(j->s1 - j->s0) * all_bytes(b) > GATHER_FORK;
-    const bool rows = b.x || held(j->a->x) != LQ_I8 || j->a->x->zero;
-    const int tasks = 2 * lq_pool_threads(j->d->pool);
-    j->cells = (int)b.cells;
-    j->pieces = (j->cells + GATHER_CELLS - 1) / GATHER_CELLS;
-    j->bands = !fork || j->pieces >= tasks ? 1 : j->pieces ? (tasks + j->pieces - 1) / j->pieces : 0;
-    if (j->bands > j->count) j->bands = j->count;
-    if (rows) gather_all(j, gather_rows, j->count, fork);
-    gather_all(j, gather_cells, j->pieces * j->bands, fork);
+    const bool whole = b.x || held(j->a->x) != LQ_I8 || j->a->x->zero; // rows have something as a whole
+    gathering g = {j, (int)b.cells, ((int)b.cells + GATHER_CELLS - 1) / GATHER_CELLS, 1};
+    if (fork) g.bands += 2 * lq_pool_threads(j->d->pool) / (g.pieces + 1);
+    if (g.bands > j->count) g.bands = j->count;
+    const int rows = whole ? j->count : 0, cells = g.pieces * g.bands;
+    if (fork) {
+        lq_pool_run(j->d->pool, gather_rows, j, rows);
+        lq_pool_run(j->d->pool, gather_cells, &g, cells);
+        return;
+    }
+    for (int i = 0; i < rows; i++) gather_rows(j, i, 0);
+    for (int i = 0; i < cells; i++) gather_cells(&g, i, 0);
 }
 
 // A run serves all slots of its expert, so that its weights come from memory once.
 static void moe_run(const void *arg, int run, int worker) {
     const moe_job *j = arg;
     const lq_moe_args *a = j->a;
-    const int e = j->wanted[run / j->per_expert], own = run % j->per_expert;
+    const own_slots o = j->of[run / j->per_expert];
+    const int e = o.expert, s0 = o.s0, s1 = o.s1, own = run % j->per_expert;
     const int i = own >= j->parts[a->count - 1].first ? a->count - 1 : 0;
-    int s0, s1;
-    if (!slots_here(j, e, &s0, &s1)) return;
     part p = j->parts[i];
     p.w = a->w[i] + e;
     p.bias = a->bias[i] ? a->bias[i][e] : NULL;
@@ -647,12 +650,14 @@ size_t lq_moe_work(const lq_dev_limits *l, int threads) {
 
 void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     const size_t workers = (size_t)lq_pool_threads(d->pool) * LQ_SHARE, room = lq_cpu_of(d)->work_bytes - workers;
-    moe_job j = {.d = d, .a = a};
+    own_slots of[LQ_EXPERTS];
+    moe_job j = {.d = d, .a = a, .of = of};
     int64_t bytes = 0; // of as many experts as may have a slot
     for (int i = 0; i < a->count; i++)
         bytes += rows_bytes(a->w[i], a->w[i]->n) * (a->slots < a->experts ? a->slots : a->experts);
+    const int64_t run = run_bytes(d, bytes);
     for (int i = 0; i < a->count; i++) {
-        const int64_t run = run_bytes(d, bytes), most = rows_bytes(a->w[i], MOE_COLS);
+        const int64_t most = rows_bytes(a->w[i], MOE_COLS);
         j.per_expert = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->slots / a->experts, run < most ? run : most, 0,
                                  j.per_expert);
         j.parts[i].y = a->y[i].p;
@@ -663,12 +668,7 @@ void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     for (int e = 0; fit > 1 && e < a->experts; e++) j.gathered |= slots_before(a, e + 1) - slots_before(a, e) > 1;
     for (; j.s0 < a->slots; j.s0 = j.s1) {
         j.s1 = j.gathered && (size_t)(a->slots - j.s0) > fit ? j.s0 + (int)fit : a->slots;
-        j.count = 0;
-        for (int e = 0, s0, s1; e < a->experts; e++) {
-            if (!slots_here(&j, e, &s0, &s1)) continue;
-            if (j.count < LQ_EXPERTS) j.wanted[j.count++] = e;
-            else j.s1 = s0; // the rest in the next pass
-        }
+        slots_deal(&j);
         if (j.gathered) {
             gathered_bind(&j, b, (char *)lq_cpu_of(d)->work + workers);
             gather(&j, b);

@@ -112,6 +112,9 @@ class Peer:
         self.file_bytes = sum(os.path.getsize(os.path.join(path, f)) for f in os.listdir(path) if f.endswith(".safetensors")) if os.path.isdir(path) \
             else os.path.getsize(path)
 
+    def alike(self, t):  # whether it does then what lq does
+        return True
+
 
 class Lq(Peer):
     program = "lq"
@@ -149,9 +152,6 @@ class LlamaCpp(Peer):
 
     def asked(self, t):
         return ("-p", str(t.prompt), "-n", str(t.tokens), "-d", str(t.depth))
-
-    def alike(self, t):  # whether it does then what lq does
-        return True
 
     def speed(self, run, t):
         if t.batched:
@@ -296,7 +296,7 @@ class Samples:
 def measure_speed(a, found, samples, name, group, t, run):
     """Each contender once. What lq says of a plain read stands for the others of its group too."""
     read = None
-    for peer in [found[0], *(p for p in found[1:] if p.program == "lq" or p.alike(t))]:
+    for peer in (p for p in found if p.alike(t)):
         r = peer.speed(run, t)
         read = r.get("read") or read
         peer.bytes = r.get("bytes") or getattr(peer, "bytes", None)

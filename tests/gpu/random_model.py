@@ -89,7 +89,8 @@ def gguf_head(a, shapes, config):
         shape |= {"expert_feed_forward_length": a.mlp, "expert_count": a.experts, "expert_used_count": a.used}
     kind = "qwen3moe" if a.experts else "llama"
     about = {"general.architecture": kind, "general.name": f"random {a.layers} x {a.dim}", "general.file_type": 32,
-             **{f"{kind}.{key}": value for key, value in shape.items()}, "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.scores": -np.arange(a.vocab, dtype="f4"),
+             **{f"{kind}.{key}": value for key, value in shape.items()},
+             "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.scores": -np.arange(a.vocab, dtype="f4"),
              "tokenizer.ggml.token_type": np.array([2, 3, 3] + [6] * 256 + [1] * (a.vocab - 259), "i4"),
              "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0}
     tensors = tensors_of(a, shapes)

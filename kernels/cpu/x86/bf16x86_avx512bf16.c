@@ -95,10 +95,12 @@ void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act
             end = cut_end(k, a.k, CUT);
             for (int64_t t = from; t < to; t++) by[first - 1](&a, t, m0, k, end);
             for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
-                const bool whole = to - from == WIDE && end % 4 == 0;
+                if (to - from < WIDE || end % 4) {
+                    for (int64_t t = from; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
+                    continue;
+                }
                 ahead next = ahead_of(&all, from, k, b);
-                if (whole) for (int64_t t = from; t < to; t += SIDES) block(&a, t, m, k, end, &next);
-                else for (int64_t t = from; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
+                for (int64_t t = from; t < to; t += SIDES) block(&a, t, m, k, end, &next);
             }
         }
     }
