@@ -13,7 +13,8 @@ ROWS(lq_rows_f32_f32_codedx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #define X86_NAMES(OF) MANY(lq_matmul_f32_q8_##OF##x86_amx) \
     RUN(lq_matmul_f32_q8_##OF##x86_avx512) RUN(lq_matmul_f32_q8_##OF##x86_avxvnni) RUN(lq_matmul_f32_q8_##OF##x86_avx2)
 X86_NAMES(int2) X86_NAMES(int3) X86_NAMES(int4) X86_NAMES(int5) X86_NAMES(int6) X86_NAMES(int8) X86_NAMES(table4)
-MANY(lq_many_f32_q8_int2x86_avx2) MANY(lq_many_f32_q8_int3x86_avx2) MANY(lq_many_f32_q8_int5x86_avx2)
+MANY(lq_many_f32_q8_int2x86_avx2) MANY(lq_many_f32_q8_int3x86_avx2) MANY(lq_many_f32_q8_int4x86_avx2)
+MANY(lq_many_f32_q8_int5x86_avx2)
 MANY(lq_many_f32_q8_int6x86_avx2) MANY(lq_many_f32_q8_int8x86_avx2) MANY(lq_many_f32_q8_table4x86_avx2)
 CODES(lq_codes_u8_q8_tableany_avx512) CODES(lq_codes_u8_q8_tableany_avx2) MANY(lq_matmul_f32_bf16_bf16any_amx)
 MANY(lq_matmul_f32_bf16_bf16x86_amx)
@@ -45,9 +46,7 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
     Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_##OF##x86_avx512)
 #define X86_VNNI(KIND, OF, B) \
     Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2 | LQ_ISA_VNNI, lq_matmul_f32_q8_##OF##x86_avxvnni)
-#define X86_AVX2(KIND, OF, B) \
-    X86_VNNI(KIND, OF, B), Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_##OF##x86_avx2)
-#define X86_BOTH(KIND, OF, B)                                                             \
+#define X86_AVX2(KIND, OF, B)                                                             \
     X86_VNNI(KIND, OF, B), Q8_BOTH(KIND, B, LQ_ISA_AVX2, lq_matmul_f32_q8_##OF##x86_avx2, \
                                    lq_matmul_f32_q8_##OF##x86_avx2, lq_many_f32_q8_##OF##x86_avx2)
 #define RECODE(KIND, ISA, FN) {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
@@ -100,9 +99,9 @@ const lq_ukr lq_ukrs[] = {
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_intany_avx512),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_tableany_avx512),
     FP8(FEW, 0, LQ_ISA_AVX512, lq_matmul_f32_f32_fp8any_avx512, lq_rows_f32_f32_fp8any_avx512),
-    X86_AVX2(LQ_W_INT, int4, 4), X86_BOTH(LQ_W_INT, int8, 8), X86_BOTH(LQ_W_INT, int2, 2),
-    X86_BOTH(LQ_W_INT, int3, 3), X86_BOTH(LQ_W_INT, int5, 5), X86_BOTH(LQ_W_INT, int6, 6),
-    X86_BOTH(LQ_W_TABLE, table4, 4), RECODE(LQ_W_INT, LQ_ISA_AVX2, lq_codes_u8_q8_intany_avx2),
+    X86_AVX2(LQ_W_INT, int4, 4), X86_AVX2(LQ_W_INT, int8, 8), X86_AVX2(LQ_W_INT, int2, 2),
+    X86_AVX2(LQ_W_INT, int3, 3), X86_AVX2(LQ_W_INT, int5, 5), X86_AVX2(LQ_W_INT, int6, 6),
+    X86_AVX2(LQ_W_TABLE, table4, 4), RECODE(LQ_W_INT, LQ_ISA_AVX2, lq_codes_u8_q8_intany_avx2),
     RECODE(LQ_W_TABLE, LQ_ISA_AVX2, lq_codes_u8_q8_tableany_avx2),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
     HALF(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2, lq_rows_f32_f32_halfany_avx2),

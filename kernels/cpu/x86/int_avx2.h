@@ -3,7 +3,7 @@
 // whether there is vpdpbusd.
 // The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is a tile, two
 // halves of 8 weight rows, x up to 4 rows of activations; of codes of 8 bits without AVX-VNNI a half x more than 2
-// (LQ_MANY_ROWS and more: wide_avx2.h and bytes_avx2.h).
+// (LQ_MANY_ROWS and more: panel_avx2.h).
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"

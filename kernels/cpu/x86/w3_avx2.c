@@ -1,8 +1,9 @@
 // w3_avx2.c: Q8 activations x int3 weights in layout x86, AVX2. The kernels are int_avx2.h's, of many rows
-// bytes_avx2.h's.
+// panel_avx2.h's.
 #define BITS 3
 #include "kernels/cpu/x86/int_avx2.h"
-#include "kernels/cpu/x86/bytes_avx2.h"
+#include "kernels/cpu/x86/panel_avx2.h"
 
 X86_UKR(int3)
-BYTES_UKR(int3)
+BYTES_FNS(sixteen, 16)
+MANY_UKR(int3, sixteen, sixteen)
