@@ -84,6 +84,7 @@ typedef struct lq_ukr {
     int tile_n;          // weight rows of a tile
     lq_ukr_run *run;     // either this,
     lq_ukr_many *many;   // (beside it, or NULL: the same bits for LQ_MANY_ROWS rows and more; alone: for all)
+    int turn;            // `many`: tiles that share what it makes of activations; 0: a run of matmul.c
     lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
     lq_ukr_halves *halves; // or this: then the bf16 x bf16 row does the rest,
     lq_ukr_codes *codes; // or this, of int8 activations: then the int8 row of layout x86 does the rest
