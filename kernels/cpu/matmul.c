@@ -330,8 +330,8 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
     p->run = act == LQ_I8 || p->u->many || (p->u->run && act == LQ_F32 && w->layout == LQ_X86) ? RUN_TILES
         : (act == LQ_BF16 ? run_rows(d, HALF_ROWS, w->n, SHARES) : RUN_ROWS) / p->u->tile_n;
-    if (p->u->turn) {
-        const int64_t turn = run_rows(d, (int64_t)p->u->turn * p->u->tile_n, w->n, SHARES) / p->u->tile_n;
+    if (p->u->turns) {
+        const int64_t turn = run_rows(d, LQ_MANY_TURN * (int64_t)p->u->tile_n, w->n, SHARES) / p->u->tile_n;
         if (turn > p->run) p->run = turn;
     }
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + bytes / RUN_STREAMS / (rows_bytes(w, p->u->tile_n) + 1));

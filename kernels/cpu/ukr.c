@@ -38,17 +38,17 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
     .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
 #define Q8(KIND, B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, KIND, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
 #define Q8_CODED(LAYOUT, TILE, FN) Q8(LQ_W_INT, 0, LAYOUT, TILE, 0, FN), Q8(LQ_W_TABLE, 0, LAYOUT, TILE, 0, FN)
-#define Q8_BOTH(KIND, B, ISA, FN, FEW, ALL, TURN) \
-    {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .bits = B, .run = FEW, .many = ALL, .turn = TURN}
-#define X86_AVX512(KIND, OF, B)                                                  \
-    Q8_BOTH(KIND, B, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_##OF##x86_amx, \
-            lq_matmul_f32_q8_##OF##x86_avx512, lq_matmul_f32_q8_##OF##x86_amx, 0), \
+#define Q8_BOTH(KIND, B, ISA, FN, FEW, ALL, TURNS) \
+    {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .bits = B, .run = FEW, .many = ALL, .turns = TURNS}
+#define X86_AVX512(KIND, OF, B)                                                        \
+    Q8_BOTH(KIND, B, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_##OF##x86_amx,       \
+            lq_matmul_f32_q8_##OF##x86_avx512, lq_matmul_f32_q8_##OF##x86_amx, false), \
     Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_##OF##x86_avx512)
 #define X86_VNNI(KIND, OF, B) \
     Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2 | LQ_ISA_VNNI, lq_matmul_f32_q8_##OF##x86_avxvnni)
 #define X86_AVX2(KIND, OF, B)                                                             \
     X86_VNNI(KIND, OF, B), Q8_BOTH(KIND, B, LQ_ISA_AVX2, lq_matmul_f32_q8_##OF##x86_avx2, \
-                                   lq_matmul_f32_q8_##OF##x86_avx2, lq_many_f32_q8_##OF##x86_avx2, 16)
+                                   lq_matmul_f32_q8_##OF##x86_avx2, lq_many_f32_q8_##OF##x86_avx2, true)
 #define RECODE(KIND, ISA, FN) {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
 #define FP8(ROW_OF, ...)                                                                    \
@@ -58,7 +58,9 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
     {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .bits = BITS, .run = FN, .rows = TALL, .few = LQ_FEW_ROWS}
 #define FEW_CODED(KIND, ISA, FN, TALL) \
     FEW(KIND, LQ_U8, 2, ISA, FN, TALL), FEW(KIND, LQ_U8, 3, ISA, FN, TALL), FEW(KIND, LQ_U8, 4, ISA, FN, TALL)
-#define HALF(ELEM, ISA, FN, TALL) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, .few = LQ_RUN_ROWS}
+#define HALF(ELEM, ISA, FN, TALL)                                                           \
+    {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, \
+     .few = LQ_RUN_ROWS}
 #define PACKED(ELEM, ISA, FN) \
     {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_X86, LQ_X86_ROWS, FN), .unless = LQ_ISA_ROUGH, .run = FN}
 #define UNPACK_X86(KIND, ISA, FN) {ROW(ISA, LQ_F32, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}

@@ -48,7 +48,8 @@ void lq_ukr_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                         size_t ldy);
 // The same for LQ_MANY_ROWS rows of activations and more, in LQ_MANY_BYTES of scratch that begin at a line of 64 bytes.
-enum { LQ_MANY_ROWS = 16, LQ_MANY_BYTES = 536 * 1024 };
+// A turn is tiles that share what the kernel makes of activations, where its row says so.
+enum { LQ_MANY_ROWS = 16, LQ_MANY_TURN = 16 /* tiles */, LQ_MANY_BYTES = 536 * 1024 };
 typedef void lq_ukr_many(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                          size_t ldy, void *scratch);
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to
@@ -84,7 +85,7 @@ typedef struct lq_ukr {
     int tile_n;          // weight rows of a tile
     lq_ukr_run *run;     // either this,
     lq_ukr_many *many;   // (beside it, or NULL: the same bits for LQ_MANY_ROWS rows and more; alone: for all)
-    int turn;            // `many`: tiles that share what it makes of activations; 0: a run of matmul.c
+    bool turns;          // `many` goes by turns of LQ_MANY_TURN tiles
     lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
     lq_ukr_halves *halves; // or this: then the bf16 x bf16 row does the rest,
     lq_ukr_codes *codes; // or this, of int8 activations: then the int8 row of layout x86 does the rest

@@ -28,6 +28,8 @@ enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096,
        SCALE_AHEAD = 512, FAR = 16384 };
 #define LOW (VNNI || BITS != 8 ? TALL : 2) // rows that meet a whole tile: for sums of more there are no registers
 
+INLINE __m256i load32(const void *q) { return _mm256_loadu_si256((const __m256i *)q); }
+
 INLINE __m256i bcast4(const void *x) { // of 4 k, of 2 in 16 bits
     int32_t v;
     memcpy(&v, x, 4);
@@ -51,7 +53,7 @@ INLINE __m256 begin8(const float *y, int64_t left) {
 INLINE __m256i codes8(const int32_t *sum, int64_t left) {
     int32_t v[HALF] = {0};
     memcpy(v, sum, bytes_of(left));
-    return _mm256_loadu_si256((const __m256i *)(const void *)v);
+    return load32(v);
 }
 
 INLINE void put8(float *y, int64_t left, __m256 f) {
@@ -73,28 +75,28 @@ INLINE __m256i book_of(const lq_codebook *b) {
 // Field f of a plane of so many bits, shifted to bit `to`; the bits beside it are others'.
 INLINE __m256i plane_field(const uint8_t *q, const int width, const int f, const int to) {
     const int per = 8 / width, from = f % per * width;
-    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + f / per * 64));
+    const __m256i v = load32(q + f / per * 64);
     if (from > to) return _mm256_srli_epi16(v, from - to);
     return from < to ? _mm256_slli_epi16(v, to - from) : v;
 }
 
 // 4 k of codes in planes, the f-th of 32 k (codes_avx512.h).
-INLINE __m256i planes4(const uint8_t *q, int f, const int bits) {
-    const int low = bits > 4 ? 4 : 2;
-    const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1)), mask = _mm256_set1_epi8((char)((1 << low) - 1));
+INLINE __m256i planes4(const uint8_t *q, int f) {
+    const int low = BITS > 4 ? 4 : 2;
+    const __m256i all = _mm256_set1_epi8((char)((1 << BITS) - 1)), mask = _mm256_set1_epi8((char)((1 << low) - 1));
     __m256i v = plane_field(q, low, f, 0);
-    if (bits > low) {
-        const __m256i high = _mm256_andnot_si256(mask, plane_field(q + 64 * low, bits - low, f, low));
+    if (BITS > low) {
+        const __m256i high = _mm256_andnot_si256(mask, plane_field(q + 64 * low, BITS - low, f, low));
         v = _mm256_or_si256(_mm256_and_si256(v, mask), high);
     }
     return _mm256_and_si256(v, all);
 }
 
 // 4 k of codes of a half, without a sign: the f-th of 16 k, of 32 where they lie in planes.
-INLINE __m256i codes4(const uint8_t *q, int f, __m256i book, const int bits) {
-    if (bits < 8 && bits != 4) return planes4(q, f, bits);
-    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + (bits == 4 ? f / 2 : f) * 64));
-    if (bits == 8) return v;
+INLINE __m256i codes4(const uint8_t *q, int f, __m256i book) {
+    if (BITS < 8 && BITS != 4) return planes4(q, f);
+    __m256i v = load32(q + (BITS == 4 ? f / 2 : f) * 64);
+    if (BITS == 8) return v;
     if (f % 2) v = _mm256_srli_epi16(v, 4);
     v = _mm256_and_si256(v, _mm256_set1_epi8(0x0f));
     return TABLE ? _mm256_shuffle_epi8(book, v) : v;
@@ -116,12 +118,12 @@ INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int by, con
 
 // `steps` times 4 k of H halves of a tile; of `most` of these a pair of products adds exactly in 16 bits.
 INLINE void steps(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int steps,
-                  const int most, const int bits, const int M, const int H) {
-    const int unit = bits == 4 ? 4 : 8; // steps that lie together
+                  const int most, const int M, const int H) {
+    const int unit = BITS == 4 ? 4 : 8; // steps that lie together
     __m256i part[2][TALL];
     EACH (int f = 0; f < steps; f++) {
         __m256i v[2];
-        EACH (int h = 0; h < H; h++) v[h] = codes4(q + f / unit * unit * 8 * bits + 32 * h, f % unit, book, bits);
+        EACH (int h = 0; h < H; h++) v[h] = codes4(q + f / unit * unit * 8 * BITS + 32 * h, f % unit, book);
         EACH (int m = 0; m < M; m++) {
             const __m256i x4 = bcast4(x + (size_t)m * (size_t)G + 4 * f);
             EACH (int h = 0; h < H; h++) {
@@ -136,31 +138,31 @@ INLINE void steps(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const in
 
 // A pair of products of codes is at most 15 * 128 * 2, of 5 bits 31 * 128 * 2, of 6 63 * 128 * 2; of whole numbers up
 // to LOW_MOST, and that added, 30 * 128 * 2.
-INLINE void group_pairs(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
-                        const int held, const int M, const int H) {
-    const int most = TABLE || bits == 5 ? 4 : bits <= 4 ? 8 : 2;
+INLINE void group_pairs(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int M,
+                        const int H) {
+    const int most = TABLE || BITS == 5 ? 4 : BITS <= 4 ? 8 : 2;
     int k = 0;
-    for (; k + 32 <= G; k += 32, q += 64 * held) steps(sum, book, q, x + k, G, 8, most, held, M, H);
-    if (bits == 4 && k < G) steps(sum, book, q, x + k, G, 4, 4, held, M, H); // groups are multiples of 16
+    for (; k + 32 <= G; k += 32, q += 64 * BITS) steps(sum, book, q, x + k, G, 8, most, M, H);
+    if (BITS == 4 && k < G) steps(sum, book, q, x + k, G, 4, 4, M, H); // groups are multiples of 16
 }
 
 // Of codes of 8 bits, and of whole numbers with the largest added, the lower and the upper four bits are multiplied
 // apart: eight pairs of products of each are at most 15 * 128 * 2 * 8.
 typedef struct looked { __m256i low, high; } looked;
-INLINE looked nibbles4(const uint8_t *q, int f, looked book, const int bits) { // of 4 k, the f-th
+INLINE looked nibbles4(const uint8_t *q, int f, looked book) { // of 4 k, the f-th
     const __m256i low = _mm256_set1_epi8(0x0f);
-    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + (bits == 4 ? f / 2 : f) * 64));
+    __m256i v = load32(q + (BITS == 4 ? f / 2 : f) * 64);
     const __m256i high = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
-    if (bits == 8) return (looked){_mm256_and_si256(v, low), high};
+    if (BITS == 8) return (looked){_mm256_and_si256(v, low), high};
     v = f % 2 ? high : _mm256_and_si256(v, low);
     return (looked){_mm256_shuffle_epi8(book.low, v), _mm256_shuffle_epi8(book.high, v)};
 }
 
 INLINE void steps8(__m256i sum[TALL], looked book, const uint8_t *q, const int8_t *x, int G, const int steps,
-                   const int bits, const int M) {
+                   const int M) {
     __m256i low[TALL], high[TALL];
     EACH (int f = 0; f < steps; f++) {
-        const looked v = nibbles4(q, f, book, bits);
+        const looked v = nibbles4(q, f, book);
         EACH (int m = 0; m < M; m++) {
             const __m256i x4 = bcast4(x + (size_t)m * (size_t)G + 4 * f);
             const __m256i l = _mm256_maddubs_epi16(v.low, x4), h = _mm256_maddubs_epi16(v.high, x4);
@@ -172,13 +174,12 @@ INLINE void steps8(__m256i sum[TALL], looked book, const uint8_t *q, const int8_
     widen(sum, high, 16, M);
 }
 
-INLINE void group8(__m256i sum[TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
-                   const int M) {
+INLINE void group8(__m256i sum[TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i low = _mm256_set1_epi8(0x0f);
     const looked parts = {_mm256_and_si256(book, low), _mm256_and_si256(_mm256_srli_epi16(book, 4), low)};
     int k = 0;
-    for (; k + 32 <= G; k += 32, q += 64 * bits) steps8(sum, parts, q, x + k, G, 8, bits, M);
-    if (k < G) steps8(sum, parts, q, x + k, G, 4, bits, M);
+    for (; k + 32 <= G; k += 32, q += 64 * BITS) steps8(sum, parts, q, x + k, G, 8, M);
+    if (k < G) steps8(sum, parts, q, x + k, G, 4, M);
 }
 
 // --- by vpdpbusd ---
@@ -195,15 +196,14 @@ INLINE __m256i dot4(__m256i sum, __m256i codes, __m256i x) { // on any machine w
 }
 
 // A tile's halves. Of few rows each has two sums, or what comes next would wait for what was before.
-INLINE void group_dots(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
-                       const int M) {
-    const int steps = bits == 4 || bits == 8 ? 4 : 8, all = 2 * M;
+INLINE void group_dots(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int M) {
+    const int steps = BITS == 4 || BITS == 8 ? 4 : 8, all = 2 * M;
     const bool two = M <= 2;
     __m256i odd[2][TALL];
     EACH (int i = 0; i < all; i++) odd[i / M][i % M] = _mm256_setzero_si256();
-    for (int k = 0; k < G; k += 4 * steps, q += 8 * steps * bits)
+    for (int k = 0; k < G; k += 4 * steps, q += 8 * steps * BITS)
         EACH (int f = 0; f < steps; f++) {
-            const __m256i v = codes4(q, f, book, bits), u = codes4(q + 32, f, book, bits);
+            const __m256i v = codes4(q, f, book), u = codes4(q + 32, f, book);
             EACH (int m = 0; m < M; m++) {
                 const __m256i x4 = bcast4(x + (size_t)m * (size_t)G + k + 4 * f);
                 __m256i (*to)[TALL] = two && f % 2 ? odd : sum;
@@ -217,24 +217,24 @@ INLINE void group_dots(__m256i sum[2][TALL], __m256i book, const uint8_t *q, con
 
 // --- blocks ---
 
-// Of H halves. held: bits of a code at q, 8 where they were unpacked.
+// Of H halves.
 INLINE void group_sums(__m256i sum[2][TALL], const lq_codebook *book, const uint8_t *q, const int8_t *x, int G,
-                       const int bits, const int held, const int M, const int H) {
+                       const int M, const int H) {
     const int all = H * M;
     EACH (int i = 0; i < all; i++) sum[i / M][i % M] = _mm256_setzero_si256();
     __m256i above = _mm256_setzero_si256();
     if (TABLE) above = _mm256_add_epi8(book_of(book), _mm256_set1_epi8((char)book->most));
-    if (VNNI) group_dots(sum, above, q, x, G, bits, M);
-    else if (bits == 8 || (TABLE && book->most > LOW_MOST))
-        EACH (int h = 0; h < H; h++) group8(sum[h], above, q + 32 * h, x, G, bits, M);
-    else group_pairs(sum, above, q, x, G, bits, held, M, H);
+    if (VNNI) group_dots(sum, above, q, x, G, M);
+    else if (BITS == 8 || (TABLE && book->most > LOW_MOST))
+        EACH (int h = 0; h < H; h++) group8(sum[h], above, q + 32 * h, x, G, M);
+    else group_pairs(sum, above, q, x, G, M, H);
 }
 
 // Codes have no sign: their zero points times the sum of x are taken off, which without zero points is one number.
-INLINE __m256i centre(__m256i sum, const lq_codebook *book, const uint8_t *zero, int32_t xsum, const int bits) {
+INLINE __m256i centre(__m256i sum, const lq_codebook *book, const uint8_t *zero, int32_t xsum) {
     const __m256i all = _mm256_set1_epi32(xsum);
     if (TABLE) return _mm256_sub_epi32(sum, _mm256_mullo_epi32(all, _mm256_set1_epi32(book->most)));
-    if (!zero) return _mm256_sub_epi32(sum, _mm256_slli_epi32(all, bits - 1));
+    if (!zero) return _mm256_sub_epi32(sum, _mm256_slli_epi32(all, BITS - 1));
     const __m256i z = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)zero));
     return _mm256_sub_epi32(sum, _mm256_mullo_epi32(z, all));
 }
@@ -247,12 +247,12 @@ INLINE void lines_ask(const uint8_t *p, int n, const bool near) {
 }
 
 // Behind a group, what int_avx512.h asks for; of a table there is so much to do that once and late is enough.
-INLINE void group_ask(const uint8_t *q, int bytes, const int bits, const int M) {
+INLINE void group_ask(const uint8_t *q, int bytes, const int M) {
     if (TABLE) {
         if (M <= 2) lines_ask(q + AHEAD, bytes, true);
         return;
     }
-    if (bits == 8 && M <= 2) {
+    if (BITS == 8 && M <= 2) {
         lines_ask(q + PAGES_AHEAD, 1, false);
         return;
     }
@@ -261,18 +261,17 @@ INLINE void group_ask(const uint8_t *q, int bytes, const int bits, const int M) 
 }
 
 // Halves `half` and on, H of them, of tile t x M rows. first: nobody has read their lines yet. fixed: how many k a cell
-// has; 0: whatever. unpacked: the tile's codes as bytes, or NULL.
-INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, bool first,
-                  const uint8_t *unpacked, float *y, size_t ldy, const int bits, const int held, const int M,
-                  const int H, const bool whole, const int fixed) {
+// has; 0: whatever.
+INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, bool first, float *y, size_t ldy,
+                  const int M, const int H, const bool whole, const int fixed) {
     const int G = fixed ? fixed : (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
     const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
     const size_t cell = (size_t)t * cells * LQ_X86_ROWS + (size_t)half * HALF;
-    const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits);
-    const uint8_t *q = (held != bits ? unpacked : (const uint8_t *)w->q + (size_t)t * tile) + (size_t)half * 32;
+    const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * BITS);
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)t * tile + (size_t)half * 32;
     const uint8_t *ws = (const uint8_t *)w->scale + cell * size, *wz = asym ? w->zero + cell : NULL;
     const int64_t n = t * LQ_X86_ROWS + half * HALF;
     __m256 f[2][TALL];
@@ -283,19 +282,19 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             f[h][m] = a->more ? begin8(y + (size_t)(m0 + m) * ldy + (size_t)(n + h * HALF), left) : _mm256_setzero_ps();
             total[h][m] = _mm256_setzero_si256();
         }
-    for (int g = 0; g < groups; g++, q += G * 2 * held) {
+    for (int g = 0; g < groups; g++, q += G * 2 * BITS) {
         const size_t u = (size_t)g * (size_t)a->apart + (size_t)m0;
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
         __m256i sum[2][TALL];
-        if (first) group_ask(q, G * 2 * bits, bits, M);
+        if (first) group_ask(q, G * 2 * BITS, M);
         // Scales are a stream too thin for the machine to look ahead in.
         if (first && grouped) lines_ask(ws + SCALE_AHEAD, 1, true);
-        group_sums(sum, book, q, x, G, bits, held, M, H);
+        group_sums(sum, book, q, x, G, M, H);
         EACH (int h = 0; h < H; h++) {
             const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size, book);
             EACH (int m = 0; m < M; m++) {
-                __m256i dot = centre(sum[h][m], book, asym ? wz + h * HALF : NULL, a->sum[u + (size_t)m], bits);
+                __m256i dot = centre(sum[h][m], book, asym ? wz + h * HALF : NULL, a->sum[u + (size_t)m]);
                 if (whole) {
                     dot = total[h][m] = _mm256_add_epi32(total[h][m], dot);
                     if (!ends) continue;
@@ -318,16 +317,15 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             put8(y + (size_t)(m0 + m) * ldy + (size_t)(n + h * HALF), w->n - n - h * HALF, f[h][m]);
 }
 
-typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, bool first,
-                      const uint8_t *unpacked, float *y, size_t ldy);
-#define FN(NAME, M, H, HELD, WHOLE, G)                                                               \
+typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, bool first, float *y, size_t ldy);
+#define FN(NAME, M, H, WHOLE, G)                                                                     \
     static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, bool first, \
-                        const uint8_t *unpacked, float *y, size_t ldy) {                             \
-        block(w, a, t, half, m, first, unpacked, y, ldy, BITS, HELD, M, H, WHOLE, G);                \
+                        float *y, size_t ldy) {                                                      \
+        block(w, a, t, half, m, first, y, ldy, M, H, WHOLE, G);                                \
     }
-#define SET(NAME, ...)                                                      \
-    FN(NAME, 1, 2, BITS, __VA_ARGS__) FN(NAME, 2, 2, BITS, __VA_ARGS__)     \
-    FN(NAME, 3, LOW / 2, BITS, __VA_ARGS__) FN(NAME, 4, LOW / 2, BITS, __VA_ARGS__)
+#define SET(NAME, ...)                                      \
+    FN(NAME, 1, 2, __VA_ARGS__) FN(NAME, 2, 2, __VA_ARGS__) \
+    FN(NAME, 3, LOW / 2, __VA_ARGS__) FN(NAME, 4, LOW / 2, __VA_ARGS__)
 #define ALL(NAME) {NAME##1, NAME##2, NAME##3, NAME##4}
 
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
@@ -340,7 +338,7 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
         for (int m = m0; m < m1; m += TALL) {
             const int rows = m1 - m < TALL ? m1 - m : TALL;
             for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= low ? 2 : 1)
-                fns[rows - 1](w, a, h / 2, (int)(h % 2), m, m == m0 && h % 2 == 0, NULL, y, ldy);
+                fns[rows - 1](w, a, h / 2, (int)(h % 2), m, m == m0 && h % 2 == 0, y, ldy);
         }
     }
 }
@@ -348,12 +346,12 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
 // The kernel of weights of this name, whose codes have so many BITS.
 #define X86_UKR(OF) X86_UKR_OF(OF, ISA)
 #define X86_UKR_OF(OF, ON) X86_UKR_ON(OF, ON)
-#define X86_UKR_ON(OF, ON)                                                                                           \
-    SET(any, false, 0) CELLS_32 SET(whole, true, 0)                                                                   \
-    static block_fn *const fns[3][TALL] = {ALL(any), FNS_32, ALL(whole)};                                             \
-    lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                                     \
-    void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
-                                           int m1, float *y, size_t ldy) {                                            \
-        walk(w, a, t0, t1, m0, m1, y, ldy, fns, LOW);                                                                 \
+#define X86_UKR_ON(OF, ON)                                                                                    \
+    SET(any, false, 0) CELLS_32 SET(whole, true, 0)                                                           \
+    static block_fn *const fns[3][TALL] = {ALL(any), FNS_32, ALL(whole)};                                     \
+    lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                               \
+    void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, \
+                                           int m1, float *y, size_t ldy) {                                    \
+        walk(w, a, t0, t1, m0, m1, y, ldy, fns, LOW);                                                         \
     }
 #endif

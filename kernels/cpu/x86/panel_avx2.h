@@ -13,7 +13,7 @@
 #ifndef LQ_PANEL_AVX2_H
 #define LQ_PANEL_AVX2_H
 
-enum { MOST_ROWS = 384 /* at once */, TILES = 16, PANEL = 16 * 1024 /* bytes */, BAND = 112 * 1024, PART_CELLS = 64,
+enum { MOST_ROWS = 384 /* at once */, PANEL = 16 * 1024 /* bytes */, BAND = 112 * 1024, PART_CELLS = 64,
        BLOCKS = 16 /* of a band */, ROWS_MOST = 6, UNROLLED = 4 /* steps of 4 k */, CELL_32 = 8 /* of a cell of 32 */,
        X_AHEAD = 256 /* k */ };
 
@@ -21,7 +21,7 @@ typedef struct panel_work { // what a call has of scratch
     uint8_t x[BAND];                            // of each block, see x_bytes and x_words
     uint8_t panel[PANEL];                       // [k / 4][16 rows][4], words [k / 4][k 0, 2, then 1, 3 of 16 rows]
     float scale[PART_CELLS][LQ_X86_ROWS];       // of each cell, or of all
-    int32_t sum[TILES][MOST_ROWS][LQ_X86_ROWS];
+    int32_t sum[LQ_MANY_TURN][MOST_ROWS][LQ_X86_ROWS];
 } panel_work;
 _Static_assert(sizeof(panel_work) <= LQ_MANY_BYTES, "what ukr.h says");
 
@@ -39,7 +39,6 @@ typedef struct panels {
 } panels;
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-INLINE __m256i load32(const void *q) { return _mm256_loadu_si256((const __m256i *)q); }
 INLINE void store32(void *q, __m256i v) { _mm256_storeu_si256((__m256i *)q, v); }
 
 // What is added to a number of the weight, so that none is below 0.
@@ -147,7 +146,7 @@ INLINE void panel_make(const panels *p, int64_t t, const uint8_t *q, const uint8
             lines_ask(next, 2 * BITS * unit, false);
             EACH (int f = 0; f < unit / 4; f++, to += words ? 128 : 64)
                 EACH (int h = 0; h < 2; h++) {
-                    const __m256i v = codes4(q + 32 * h, f, book, BITS);
+                    const __m256i v = codes4(q + 32 * h, f, book);
                     if (!words) store32(to + 32 * h, _mm256_add_epi8(v, shift[h]));
                     else if (TABLE) pairs_store(to + 32 * h, v);
                     else {
@@ -330,7 +329,7 @@ INLINE void panels_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t 
     p.steps = fns->steps;
     panel_fn *const *fn = a->zero || p.span > p.G || p.G > part ? fns->spans
         : p.G == 4 * CELL_32 ? fns->cells_32 : fns->cells;
-    for (p.t0 = t0; p.t0 < t1; p.t0 += TILES) {
+    for (p.t0 = t0; p.t0 < t1; p.t0 += LQ_MANY_TURN) {
         int end;
         for (p.m0 = m0; p.m0 < m1; p.m0 = end) {
             end = p.m0 + some_of(m1 - p.m0, MOST_ROWS);
@@ -338,7 +337,7 @@ INLINE void panels_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t 
                 p.k1 = part_end(&p, p.k0, part);
                 for (int m = p.m0, n; m < end; m += n) {
                     n = some_of(end - m, BLOCKS * high(words));
-                    band_run(&p, least(p.t0 + TILES, t1), m, m + n, fn, words);
+                    band_run(&p, least(p.t0 + LQ_MANY_TURN, t1), m, m + n, fn, words);
                 }
             }
         }

@@ -3,7 +3,7 @@
 #define TABLE true
 #define VNNI true
 #define ISA avxvnni
+#define BITS 4
 #include "kernels/cpu/x86/int_avx2.h"
 
-#define BITS 4
 X86_UKR(table4)

@@ -1,7 +1,7 @@
 // w2_avxvnni.c: Q8 activations x int2 weights in layout x86, AVX-VNNI. The kernels are int_avx2.h's.
 #define VNNI true
 #define ISA avxvnni
+#define BITS 2
 #include "kernels/cpu/x86/int_avx2.h"
 
-#define BITS 2
 X86_UKR(int2)

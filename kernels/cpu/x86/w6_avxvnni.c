@@ -1,7 +1,7 @@
 // w6_avxvnni.c: Q8 activations x int6 weights in layout x86, AVX-VNNI. The kernels are int_avx2.h's.
 #define VNNI true
 #define ISA avxvnni
+#define BITS 6
 #include "kernels/cpu/x86/int_avx2.h"
 
-#define BITS 6
 X86_UKR(int6)
