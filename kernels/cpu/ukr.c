@@ -10,12 +10,11 @@ RUN(lq_matmul_f32_q8_codedany_c) RUN(lq_matmul_f32_q8_codedx86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
 ROWS(lq_rows_f32_f32_codedx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
-#define X86_NAMES(OF) MANY(lq_matmul_f32_q8_##OF##x86_amx) \
-    RUN(lq_matmul_f32_q8_##OF##x86_avx512) RUN(lq_matmul_f32_q8_##OF##x86_avxvnni) RUN(lq_matmul_f32_q8_##OF##x86_avx2)
+#define X86_NAMES(OF)                                                                           \
+    MANY(lq_matmul_f32_q8_##OF##x86_amx) RUN(lq_matmul_f32_q8_##OF##x86_avx512)                 \
+    RUN(lq_matmul_f32_q8_##OF##x86_avxvnni) RUN(lq_matmul_f32_q8_##OF##x86_avx2)                \
+    MANY(lq_many_f32_q8_##OF##x86_avx2)
 X86_NAMES(int2) X86_NAMES(int3) X86_NAMES(int4) X86_NAMES(int5) X86_NAMES(int6) X86_NAMES(int8) X86_NAMES(table4)
-MANY(lq_many_f32_q8_int2x86_avx2) MANY(lq_many_f32_q8_int3x86_avx2) MANY(lq_many_f32_q8_int4x86_avx2)
-MANY(lq_many_f32_q8_int5x86_avx2)
-MANY(lq_many_f32_q8_int6x86_avx2) MANY(lq_many_f32_q8_int8x86_avx2) MANY(lq_many_f32_q8_table4x86_avx2)
 CODES(lq_codes_u8_q8_tableany_avx512) CODES(lq_codes_u8_q8_tableany_avx2) MANY(lq_matmul_f32_bf16_bf16any_amx)
 MANY(lq_matmul_f32_bf16_bf16x86_amx)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
@@ -28,6 +27,7 @@ RUN(lq_matmul_f32_bf16_fp8any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
 RUN(lq_matmul_f32_f32_f32x86_avx512) RUN(lq_matmul_f32_f32_f16x86_avx512) RUN(lq_matmul_f32_f32_bf16x86_avx512)
 RUN(lq_matmul_f32_f32_f32x86_avx2) RUN(lq_matmul_f32_f32_f16x86_avx2) RUN(lq_matmul_f32_f32_bf16x86_avx2)
+MANY(lq_many_f32_f32_f32x86_avx2) MANY(lq_many_f32_f32_f16x86_avx2) MANY(lq_many_f32_f32_bf16x86_avx2)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
 ROWS(lq_rows_f32_f32_codedx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
 RUN(lq_matmul_f32_f32_fp8any_avx2)
@@ -61,8 +61,11 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define HALF(ELEM, ISA, FN, TALL)                                                           \
     {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, \
      .few = LQ_RUN_ROWS}
-#define PACKED(ELEM, ISA, FN) \
-    {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_X86, LQ_X86_ROWS, FN), .unless = LQ_ISA_ROUGH, .run = FN}
+#define PACKED(ELEM, ISA, FN, ALL, TURNS)                                                               \
+    {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_X86, LQ_X86_ROWS, FN), .unless = LQ_ISA_ROUGH, .run = FN, \
+     .many = ALL, .turns = TURNS}
+#define PACKED_AVX2(ELEM, OF) \
+    PACKED(ELEM, LQ_ISA_AVX2, lq_matmul_f32_f32_##OF##_avx2, lq_many_f32_f32_##OF##_avx2, true)
 #define UNPACK_X86(KIND, ISA, FN) {ROW(ISA, LQ_F32, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
 #define UNPACK(ISA, FN) UNPACK_X86(LQ_W_INT, ISA, FN), UNPACK_X86(LQ_W_TABLE, ISA, FN)
 #define UNPACK_KIND(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .rows = FN}
@@ -92,9 +95,9 @@ const lq_ukr lq_ukrs[] = {
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
     HALF(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512, lq_rows_f32_f32_halfany_avx512),
     HALF(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512, lq_rows_f32_f32_halfany_avx512),
-    PACKED(LQ_F32, LQ_ISA_AVX512, lq_matmul_f32_f32_f32x86_avx512),
-    PACKED(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16x86_avx512),
-    PACKED(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16x86_avx512),
+    PACKED(LQ_F32, LQ_ISA_AVX512, lq_matmul_f32_f32_f32x86_avx512, NULL, false),
+    PACKED(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16x86_avx512, NULL, false),
+    PACKED(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16x86_avx512, NULL, false),
     UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_codedx86_avx512),
     FEW_CODED(LQ_W_INT, LQ_ISA_AVX512, lq_matmul_f32_f32_intany_avx512, lq_rows_f32_f32_intany_avx512),
     FEW_CODED(LQ_W_TABLE, LQ_ISA_AVX512, lq_matmul_f32_f32_tableany_avx512, lq_rows_f32_f32_tableany_avx512),
@@ -108,9 +111,7 @@ const lq_ukr lq_ukrs[] = {
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
     HALF(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2, lq_rows_f32_f32_halfany_avx2),
     HALF(LQ_BF16, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2, lq_rows_f32_f32_halfany_avx2),
-    PACKED(LQ_F32, LQ_ISA_AVX2, lq_matmul_f32_f32_f32x86_avx2),
-    PACKED(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16x86_avx2),
-    PACKED(LQ_BF16, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16x86_avx2),
+    PACKED_AVX2(LQ_F32, f32x86), PACKED_AVX2(LQ_F16, f16x86), PACKED_AVX2(LQ_BF16, bf16x86),
     UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_codedx86_avx2),
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_intany_avx2),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_tableany_avx2),

@@ -467,6 +467,11 @@ static void check_tall(const lq_dev *ref, const lq_ukr *u) {
         t.elem = LQ_U8;
         if (reaches(u, &t)) check_one(ref, u, &t, CK_WATCHED ? 33 : 145, t.group > 640 ? 2500 : 640, amx ? 291 : 801);
     }
+    const lq_wtype plain = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = 8 * (int)lq_dtype_size(u->elem)};
+    if (u->kind == LQ_W_PLAIN) { // more tiles than share x, more rows than a band, more columns than a cut
+        CHECK(reaches(u, &plain), "%s: it does not take a plain type", u->name);
+        check_one(ref, u, &plain, 16 * LQ_MANY_TURN + 37, CK_WATCHED ? 1181 : 2501, CK_WATCHED ? 101 : 213);
+    }
     check_parts(ref, u, CK_WATCHED ? 17 : 21);
     for (int i = 0; i < lq_ukr_count; i++)
         if (lq_ukrs[i].codes && lq_ukrs[i].needs == (u->needs & ~(unsigned)LQ_ISA_AMX) && u->bits == 8)

@@ -63,8 +63,12 @@ INLINE void join(const area *a, int64_t t, int m, bool more, const vf s[PARTS], 
     EACH (int i = 0; i < PARTS; i += 2) {
         const int64_t n = t * TILE + i / 2 * VEC;
         float *y = a->y + (size_t)m * a->ldy + (size_t)n;
-        const vm some = columns(a->n, n);
         const vf sum = whole(s + i, e);
+        if (n + VEC <= a->n) { // what masks do takes AVX2 longer
+            vf_store(y, more ? vf_add(vf_load(y), sum) : sum);
+            continue;
+        }
+        const vm some = columns(a->n, n);
         vf_store_m(some, y, more ? vf_add(vf_load_m(some, y), sum) : sum);
     }
 }
@@ -89,13 +93,31 @@ INLINE void step(vf s[TALL][WIDE][PARTS], const char *w, size_t tile, const floa
     }
 }
 
-// What a cut of tiles asks for: its own lines twice, of tiles that come again or pass by once, or what is behind it.
-typedef enum asks { STAYING, PASSING, BEHIND } asks;
+// What a sweep asks for: its own lines twice, of tiles that come again or pass by once, what is behind it, or nothing.
+typedef enum asks { STAYING, PASSING, BEHIND, NOTHING } asks;
+
+// One over so many k.
+INLINE void sweep(vf s[TALL][WIDE][PARTS], const char *w, size_t tile, const float *x, size_t x_row, int64_t len,
+                  ahead *next, const asks how, const int p, const int sweeps, const int M, const int N,
+                  const lq_dtype e) {
+    const size_t bytes = 2 * TILE * size_of(e);
+    ROLLED for (int64_t n = len / 2; n > 0; n--, w += bytes, x += 2) {
+        if (how == BEHIND) ahead_ask(next);
+        else EACH (size_t line = 0; how != NOTHING && line < bytes; line += LINE) line_ask(w + line, how == PASSING);
+        step(s, w, tile, x, x_row, p, sweeps, M, N, e);
+    }
+    if (len % 2) { // nothing behind the last k is read
+        _Alignas(64) char lines[WIDE][2 * LINE] = {{0}};
+        float two[TALL][2] = {{0}};
+        EACH (int j = 0; j < N; j++) memcpy(lines[j], w + (size_t)j * tile, LINE);
+        EACH (int r = 0; r < M; r++) two[r][0] = x[(size_t)r * x_row];
+        step(s, lines[0], sizeof lines[0], two[0], 2, p, sweeps, M, N, e);
+    }
+}
 
 // A cut of N tiles x M rows.
 INLINE void cut_add(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next, const asks how,
                     const int sweeps, const int M, const int N, const lq_dtype e) {
-    const size_t bytes = 2 * TILE * size_of(e);
     vf all[TALL][WIDE][PARTS];
     EACH (int p = 0; p < sweeps; p++) {
         const char *w = a->w + (size_t)t * a->tile + (size_t)k * TILE * size_of(e);
@@ -103,18 +125,7 @@ INLINE void cut_add(const area *a, int64_t t, int m, int64_t k, int64_t end, ahe
         vf s[TALL][WIDE][PARTS];
         EACH (int r = 0; r < M; r++)
             EACH (int j = 0; j < N; j++) EACH (int i = 0; i < PARTS / sweeps; i++) s[r][j][i] = vf_zero();
-        ROLLED for (int64_t n = (end - k) / 2; n > 0; n--, w += bytes, x += 2) {
-            if (how == BEHIND) ahead_ask(&next);
-            else EACH (size_t line = 0; line < bytes; line += LINE) line_ask(w + line, how == PASSING);
-            step(s, w, a->tile, x, a->x_row, p, sweeps, M, N, e);
-        }
-        if ((end - k) % 2) { // nothing behind the last k is read
-            _Alignas(64) char lines[WIDE][2 * LINE] = {{0}};
-            float two[TALL][2] = {{0}};
-            EACH (int j = 0; j < N; j++) memcpy(lines[j], w + (size_t)j * a->tile, LINE);
-            EACH (int r = 0; r < M; r++) two[r][0] = x[(size_t)r * a->x_row];
-            step(s, lines[0], sizeof lines[0], two[0], 2, p, sweeps, M, N, e);
-        }
+        sweep(s, w, a->tile, x, a->x_row, end - k, &next, how, p, sweeps, M, N, e);
         EACH (int r = 0; r < M; r++)
             EACH (int j = 0; j < N; j++)
                 EACH (int i = 0; i < PARTS / sweeps; i++) all[r][j][part_of(p, i, sweeps, e)] = s[r][j][i];
@@ -147,10 +158,14 @@ typedef struct cut_fns { cut_fn *thin[KINDS][TALL], *block; } cut_fns; // stayin
     static const cut_fns NAMED = {{{TO_TALL(THIN_NAME, stay_##E##_, )} PASS_NAMES(E)}, NAME(block_##E)};
 FNS(F32, f32_fns) FNS(F16, f16_fns) FNS(BF16, bf16_fns)
 
+INLINE area area_of(const lq_weight *w, const lq_act *act, float *y, size_t ldy) {
+    return (area){.w = w->q, .x = act->x.p, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->x.stride,
+                  .n = w->n, .k = w->k, .y = y, .ldy = ldy, .more = act->more};
+}
+
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  const cut_fns *fns) {
-    const area a = {.w = w->q, .x = act->x.p, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->x.stride,
-                    .n = w->n, .k = w->k, .y = y, .ldy = ldy, .more = act->more};
+    const area a = area_of(w, act, y, ldy);
     const int first = first_part(m1 - m0, TALL, HIGH), blocks = (m1 - m0 - first) / HIGH;
     const size_t column = TILE * lq_dtype_size(w->type.elem);
     packed all = {.w = a.w, .tile = a.tile, .column = column, .tiles = (a.n + TILE - 1) / TILE, .k = a.k, .cut = CUT,
