@@ -61,7 +61,7 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define HALF(ELEM, ISA, FN, TALL)                                                           \
     {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, \
      .few = LQ_RUN_ROWS}
-#define PACKED(ELEM, ISA, FN, ALL, TURNS)                                                               \
+#define PACKED(ELEM, ISA, FN, ALL, TURNS)                                                            \
     {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_X86, LQ_X86_ROWS, FN), .unless = LQ_ISA_ROUGH, .run = FN, \
      .many = ALL, .turns = TURNS}
 #define PACKED_AVX2(ELEM, OF) \

@@ -321,7 +321,7 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
 #define FN(NAME, M, H, WHOLE, G)                                                                     \
     static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, bool first, \
                         float *y, size_t ldy) {                                                      \
-        block(w, a, t, half, m, first, y, ldy, M, H, WHOLE, G);                                \
+        block(w, a, t, half, m, first, y, ldy, M, H, WHOLE, G);                                      \
     }
 #define SET(NAME, ...)                                      \
     FN(NAME, 1, 2, __VA_ARGS__) FN(NAME, 2, 2, __VA_ARGS__) \
@@ -351,7 +351,7 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
     static block_fn *const fns[3][TALL] = {ALL(any), FNS_32, ALL(whole)};                                     \
     lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                               \
     void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, \
-                                           int m1, float *y, size_t ldy) {                                    \
+                                         int m1, float *y, size_t ldy) {                                      \
         walk(w, a, t0, t1, m0, m1, y, ldy, fns, LOW);                                                         \
     }
 #endif

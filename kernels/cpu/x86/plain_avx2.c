@@ -20,10 +20,6 @@ typedef struct part { // k up to `end`, of tiles from t0 on
     part_work *work;
 } part;
 
-INLINE const char *weights_at(const area *a, int64_t t, int64_t k, const lq_dtype e) {
-    return a->w + (size_t)t * a->tile + (size_t)k * TILE * size_of(e);
-}
-
 // Tile t x block b, M rows from m on.
 INLINE void part_block(const part *p, int64_t t, int b, int m, ahead next, const int M, const lq_dtype e) {
     const area *a = p->a;
@@ -52,7 +48,8 @@ typedef void part_fn(const part *p, int64_t t, int b, int m, ahead next);
     static part_fn *const NAMED[] = {part_##E##4, part_##E##5, part_##E##6};
 PART_FNS(F32, f32_parts) PART_FNS(F16, f16_parts) PART_FNS(BF16, bf16_parts)
 
-// Block b's share of the part of the tile behind t, or of what comes behind this part of the first one.
+// Block b's share of the part of the tile behind t, or of what lies behind this part of the first one (behind the last
+// part of K that is a line or two that are here already: what comes then is another band's or turn's).
 INLINE ahead share_of(const part *p, int64_t t, int64_t t1, int b, int blocks, const lq_dtype e) {
     const bool last = t + 1 == t1;
     const char *w = weights_at(p->a, last ? p->t0 : t + 1, last ? p->end : p->k, e);
@@ -60,12 +57,13 @@ INLINE ahead share_of(const part *p, int64_t t, int64_t t1, int b, int blocks, c
     return (ahead){w + (size_t)b * step * (size_t)(p->end - p->k) / 2, step};
 }
 
-// Each tile asks for some lines of x of the part behind this one, of M rows from m on.
-INLINE void x_ask(const part *p, int64_t t, int m, int M) {
-    const size_t begin = (size_t)(t - p->t0) * LINE, bytes = (size_t)(p->end - p->k) * 4;
+// Each of the tiles up to t1 asks for some lines of x of the part behind this one, of M rows from m on.
+INLINE void x_ask(const part *p, int64_t t, int64_t t1, int m, int M) {
+    const size_t begin = (size_t)(t - p->t0) * LINE, step = (size_t)(t1 - p->t0) * LINE;
+    const size_t bytes = (size_t)(p->end - p->k) * 4;
     for (int r = 0; r < M; r++) {
         const char *x = (const char *)(p->a->x + (size_t)(m + r) * p->a->x_row + p->end);
-        for (size_t at = begin; at < bytes; at += LQ_MANY_TURN * LINE) _mm_prefetch(x + at, _MM_HINT_T1);
+        for (size_t at = begin; at < bytes; at += step) _mm_prefetch(x + at, _MM_HINT_T1);
     }
 }
 
@@ -77,7 +75,7 @@ INLINE void band_run(const part *p, int64_t t1, int m0, int m1, part_fn *const *
             rows = (m1 - m + blocks - b - 1) / (blocks - b);
             for (int r = 0; t == p->t0 && r < rows; r++)
                 memcpy(p->work->x[b][r], p->a->x + (size_t)(m + r) * p->a->x_row + p->k, (size_t)(p->end - p->k) * 4);
-            x_ask(p, t, m, rows);
+            x_ask(p, t, t1, m, rows);
             fns[rows - LEAST](p, t, b, m, share_of(p, t, t1, b, blocks, e));
         }
 }
@@ -90,7 +88,7 @@ INLINE void bands_run(const lq_weight *w, const lq_act *act, int64_t t0, int64_t
     part p = {.a = &a, .work = scratch};
     for (int64_t to; t0 < t1; t0 = to) {
         p.t0 = t0;
-        to = t1 - t0 < LQ_MANY_TURN ? t1 : t0 + LQ_MANY_TURN;
+        to = cut_end(t0, t1, LQ_MANY_TURN);
         for (int b = 0, m = m0, rows; b < bands; b++, m += rows) {
             rows = (m1 - m + bands - b - 1) / (bands - b);
             for (p.k = 0; p.k < a.k; p.k = p.end) {

@@ -7,7 +7,8 @@
 // order by fma, from 0, the odd ones likewise, then both; cuts are added in order.
 //
 // thin: up to TALL rows x one tile, as it comes from memory.
-// block: HIGH rows x WIDE tiles, of which a cut is in the second cache.
+// block: HIGH rows x WIDE tiles, of which a cut is in the second cache (AVX2: of LQ_MANY_ROWS rows and more,
+// plain_avx2.c).
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/packed.h"
 
@@ -33,6 +34,10 @@ typedef struct area { // of one call
 } area;
 
 INLINE size_t size_of(const lq_dtype e) { return e == LQ_F32 ? 4 : 2; }
+
+INLINE const char *weights_at(const area *a, int64_t t, int64_t k, const lq_dtype e) {
+    return a->w + (size_t)t * a->tile + (size_t)k * TILE * size_of(e);
+}
 
 // Part i of two k of a tile. f32 and bf16: the first k of VEC rows, the second, then of the rows behind them. f16: both
 // k of a row beside each other.
@@ -120,12 +125,11 @@ INLINE void cut_add(const area *a, int64_t t, int m, int64_t k, int64_t end, ahe
                     const int sweeps, const int M, const int N, const lq_dtype e) {
     vf all[TALL][WIDE][PARTS];
     EACH (int p = 0; p < sweeps; p++) {
-        const char *w = a->w + (size_t)t * a->tile + (size_t)k * TILE * size_of(e);
         const float *x = a->x + (size_t)m * a->x_row + k;
         vf s[TALL][WIDE][PARTS];
         EACH (int r = 0; r < M; r++)
             EACH (int j = 0; j < N; j++) EACH (int i = 0; i < PARTS / sweeps; i++) s[r][j][i] = vf_zero();
-        sweep(s, w, a->tile, x, a->x_row, end - k, &next, how, p, sweeps, M, N, e);
+        sweep(s, weights_at(a, t, k, e), a->tile, x, a->x_row, end - k, &next, how, p, sweeps, M, N, e);
         EACH (int r = 0; r < M; r++)
             EACH (int j = 0; j < N; j++)
                 EACH (int i = 0; i < PARTS / sweeps; i++) all[r][j][part_of(p, i, sweeps, e)] = s[r][j][i];
