@@ -252,7 +252,7 @@ INLINE void group_ask(const uint8_t *q, int bytes, const int M) {
         if (M <= 2) lines_ask(q + AHEAD, bytes, true);
         return;
     }
-    if (BITS == 8 && M <= 2) {
+    if (VNNI && BITS == 8 && M <= 2) {
         lines_ask(q + PAGES_AHEAD, 1, false);
         return;
     }
