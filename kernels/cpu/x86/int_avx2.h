@@ -330,14 +330,14 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
 
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
-                 block_fn *const all[3][TALL], int low) {
+                 block_fn *const all[3][TALL]) {
     block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row ? 2 : a->q_row == 32];
     const int64_t tile = w->k * w->type.bits * 2 + 1, pass = m1 - m0 > TALL ? 1 + PASS_BYTES / tile : 1;
     for (int64_t end; t0 < t1; t0 = end) {
         end = t1 - t0 < pass ? t1 : t0 + pass;
         for (int m = m0; m < m1; m += TALL) {
             const int rows = m1 - m < TALL ? m1 - m : TALL;
-            for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= low ? 2 : 1)
+            for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= LOW ? 2 : 1)
                 fns[rows - 1](w, a, h / 2, (int)(h % 2), m, m == m0 && h % 2 == 0, y, ldy);
         }
     }
@@ -352,6 +352,6 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
     lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                               \
     void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, \
                                          int m1, float *y, size_t ldy) {                                      \
-        walk(w, a, t0, t1, m0, m1, y, ldy, fns, LOW);                                                         \
+        walk(w, a, t0, t1, m0, m1, y, ldy, fns);                                                              \
     }
 #endif
